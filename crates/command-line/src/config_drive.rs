@@ -104,6 +104,21 @@ impl ConfigDriveContent {
         Some(drive)
     }
 
+    /// The fields of a deployment for the same content.
+    pub(crate) fn into_deployment_fields(self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        if !self.keys.is_empty() {
+            fields.insert("ssh_keys".to_owned(), json!(self.keys));
+        }
+        if let Some(user_data) = self.user_data {
+            fields.insert("user_data".to_owned(), json!(user_data));
+        }
+        if let Some(network) = self.network {
+            fields.insert("network_data".to_owned(), network);
+        }
+        fields
+    }
+
     /// The IP addresses in the network configuration.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let networks = self.network.as_ref().and_then(|network| network["networks"].as_array());

@@ -17,7 +17,7 @@ const HELP_HEADING: &str = "Connection";
 /// Options that select the server and the credentials.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConnectionArguments {
-    /// URL of the API, such as http://127.0.0.1:6385. Without these options: FERRITE_PROFILE, OS_*,
+    /// URL of the API, such as http://127.0.0.1:6385. Without these options: FERRITE_URL, FERRITE_PROFILE, OS_*,
     /// the default profile, the only cloud in clouds.yaml, this host.
     #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -30,6 +30,10 @@ pub(crate) struct ConnectionArguments {
     #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "FILE", requires = "url",
           conflicts_with_all = ["profile", "cloud"])]
     password_file: Option<PathBuf>,
+    /// A file with an API token; without it, FERRITE_TOKEN is used for FERRITE_URL.
+    #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "FILE", requires = "url",
+          conflicts_with_all = ["user", "password_file", "profile", "cloud"])]
+    token_file: Option<PathBuf>,
     /// A profile in ~/.config/ferrite/profiles.toml.
     #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "NAME", conflicts_with = "url")]
     profile: Option<String>,
@@ -40,6 +44,13 @@ pub(crate) struct ConnectionArguments {
     /// CA certificates to trust in addition to the system's (PEM).
     #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "FILE")]
     cacert: Option<PathBuf>,
+    /// A certificate that authenticates you to the server (PEM); by default OS_CERT.
+    #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "FILE")]
+    client_certificate: Option<PathBuf>,
+    /// The private key of that certificate (PEM), if it is in another file; by default OS_KEY.
+    #[arg(help_heading = HELP_HEADING, long, global = true, value_name = "FILE",
+          requires = "client_certificate")]
+    client_key: Option<PathBuf>,
     /// Accept any certificate.
     #[arg(help_heading = HELP_HEADING, long, global = true)]
     insecure: bool,
@@ -54,24 +65,39 @@ pub(crate) struct CliContext {
 
 impl ConnectionArguments {
     pub(crate) fn context(&self) -> Result<CliContext, CliError> {
-        let flags = TargetFlags {
+        CliContext::connect(&self.flags())
+    }
+
+    pub(crate) fn flags(&self) -> TargetFlags {
+        TargetFlags {
             url: self.url.clone(),
             user: self.user.clone(),
             password_file: self.password_file.clone(),
+            token_file: self.token_file.clone(),
             profile: self.profile.clone(),
             cloud: self.cloud.clone(),
             ca_file: self.cacert.clone(),
+            client_certificate: self.client_certificate.clone(),
+            client_key: self.client_key.clone(),
             insecure: self.insecure,
-        };
-        CliContext::connect(&flags)
+        }
     }
 }
 
 /// Moves connection options from before the subcommand, where users also write them, to after it,
 /// where the parser accepts them.
 pub(crate) fn move_connection_options(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    const WITH_VALUE: [&str; 6] =
-        ["--url", "--user", "--password-file", "--profile", "--cloud", "--cacert"];
+    const WITH_VALUE: [&str; 9] = [
+        "--url",
+        "--user",
+        "--password-file",
+        "--token-file",
+        "--profile",
+        "--cloud",
+        "--cacert",
+        "--client-certificate",
+        "--client-key",
+    ];
     let mut command = 1;
     while let Some(argument) = arguments.get(command).and_then(|argument| argument.to_str()) {
         let name = argument.split('=').next().unwrap_or_default();

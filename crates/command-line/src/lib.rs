@@ -6,22 +6,27 @@
 //! standard error, and the exit code reports the outcome to scripts.
 
 mod assignments;
+mod audit;
 mod bulk;
 mod cli_error;
 mod config_drive;
 mod context;
 mod deploy;
+mod deployments;
 mod events;
 mod images;
 mod import;
 mod interrupts;
+mod login;
 mod manual;
 mod natural_order;
 mod network;
 mod node;
 mod noderange;
 mod output;
+mod password_input;
 mod progress;
+mod quotas;
 mod resource_actions;
 mod resource_types;
 mod resources;
@@ -32,6 +37,8 @@ mod table;
 #[cfg(test)]
 mod test_server;
 mod timestamps;
+mod tokens;
+mod users;
 mod wait;
 mod watch;
 
@@ -53,6 +60,8 @@ pub enum ClientCommand {
     Deploy(deploy::DeployArguments),
     /// Remove instances from machines and wait until they are cleaned.
     Undeploy(deploy::UndeployArguments),
+    /// Deployments that the server carries out, with leases (Ferrite only).
+    Deployment(ResourceArguments<deployments::DeploymentCommand>),
     /// Ports: NICs of machines.
     Port(ResourceArguments<resources::PortCommand>),
     /// Port groups: bonded NICs.
@@ -75,6 +84,20 @@ pub enum ClientCommand {
     Topology(network::TopologyArguments),
     /// Enabled drivers.
     Driver(ResourceArguments<resources::DriverCommand>),
+    /// Users and service accounts (Ferrite only).
+    User(ResourceArguments<users::UserCommand>),
+    /// Projects, which own and lease machines (Ferrite only).
+    Project(ResourceArguments<users::ProjectCommand>),
+    /// Quotas: how many machines projects may have (Ferrite only).
+    Quota(ResourceArguments<quotas::QuotaCommand>),
+    /// API tokens (Ferrite only).
+    Token(ResourceArguments<tokens::TokenCommand>),
+    /// Sign in with the OpenID Connect provider of the server (Ferrite only).
+    Login(login::LoginArguments),
+    /// Show the current user, its roles and scope (Ferrite only).
+    Whoami(users::WhoamiArguments),
+    /// Search and export the audit log (Ferrite only).
+    Audit(audit::AuditArguments),
     /// Import machines from another Ironic.
     Import(import::ImportArguments),
     /// Follow the event stream (Ferrite only).
@@ -114,6 +137,7 @@ async fn run_command(command: &ClientCommand, program: clap::Command) -> Result<
         ClientCommand::Node(arguments) => node::run(arguments).await,
         ClientCommand::Deploy(arguments) => deploy::deploy(arguments).await,
         ClientCommand::Undeploy(arguments) => deploy::undeploy(arguments).await,
+        ClientCommand::Deployment(arguments) => deployments::run(arguments).await,
         ClientCommand::Port(arguments) => resources::ports(arguments, &resource_types::PORTS).await,
         ClientCommand::Portgroup(arguments) => {
             resources::ports(arguments, &resource_types::PORTGROUPS).await
@@ -131,6 +155,13 @@ async fn run_command(command: &ClientCommand, program: clap::Command) -> Result<
         ClientCommand::Image(arguments) => images::run(arguments).await,
         ClientCommand::Topology(arguments) => network::topology(arguments).await,
         ClientCommand::Driver(arguments) => resources::drivers(arguments).await,
+        ClientCommand::User(arguments) => users::users(arguments).await,
+        ClientCommand::Project(arguments) => users::projects(arguments).await,
+        ClientCommand::Quota(arguments) => quotas::run(arguments).await,
+        ClientCommand::Token(arguments) => tokens::run(arguments).await,
+        ClientCommand::Login(arguments) => login::run(arguments).await,
+        ClientCommand::Whoami(arguments) => users::whoami(arguments).await,
+        ClientCommand::Audit(arguments) => audit::run(arguments).await,
         ClientCommand::Import(arguments) => import::run(arguments).await,
         ClientCommand::Events(arguments) => events::run(arguments).await,
         ClientCommand::Completions(arguments) => {

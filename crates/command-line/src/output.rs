@@ -79,8 +79,18 @@ impl OutputFormat {
 
 /// Fields that identify a resource, in order of preference: nodes and other named resources, sightings,
 /// rows about nodes, images, interfaces.
-const NAME_FIELDS: &[&str] =
-    &["name", "uuid", "mac", "hostname", "node_name", "node_uuid", "source", "sha256", "interface"];
+const NAME_FIELDS: &[&str] = &[
+    "name",
+    "uuid",
+    "mac",
+    "hostname",
+    "node_name",
+    "node_uuid",
+    "source",
+    "sha256",
+    "interface",
+    "id",
+];
 
 /// The name of a resource, or what identifies it otherwise.
 pub(crate) fn display_name(resource: &Value) -> &str {

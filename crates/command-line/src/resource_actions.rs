@@ -367,7 +367,7 @@ impl ResourceType {
         CliError::NotFound(format!("unknown {} {name:?}{hint}", self.singular))
     }
 
-    fn ferrite_only_error(&self, error: IronicClientError) -> CliError {
+    pub(crate) fn ferrite_only_error(&self, error: IronicClientError) -> CliError {
         if self.is_ferrite_only && error.status() == Some(404) {
             let message =
                 format!("this server has no {}s; it is an Ironic, not a Ferrite", self.singular);

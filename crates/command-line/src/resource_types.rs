@@ -185,6 +185,139 @@ pub(crate) const FLAVOURS: ResourceType = ResourceType {
     ],
 };
 
+pub(crate) const USERS: ResourceType = ResourceType {
+    singular: "user",
+    path: "/v1/ferrite/users",
+    list_key: "users",
+    required_fields: &["name"],
+    update_method: UpdateMethod::Patch,
+    is_ferrite_only: true,
+    has_traits: false,
+    needs_detail_query: false,
+    columns: &[
+        OutputColumn::new("NAME", |row| value_cell(&row["name"])),
+        OutputColumn::new("KIND", |row| value_cell(&row["kind"])),
+        OutputColumn::new("ENABLED", |row| value_cell(&row["enabled"])),
+        OutputColumn::new("ROLES", |row| value_cell(&row["roles"])),
+        OutputColumn::wide("DEFAULT PROJECT", |row| value_cell(&row["default_project"])),
+        OutputColumn::wide("PASSWORD", |row| value_cell(&row["has_password"])),
+        OutputColumn::wide("ID", |row| value_cell(&row["id"])),
+        OutputColumn::truncated("DESCRIPTION", |row| value_cell(&row["description"])),
+    ],
+};
+
+pub(crate) const PROJECTS: ResourceType = ResourceType {
+    singular: "project",
+    path: "/v1/ferrite/projects",
+    list_key: "projects",
+    required_fields: &["name"],
+    update_method: UpdateMethod::Patch,
+    is_ferrite_only: true,
+    has_traits: false,
+    needs_detail_query: false,
+    columns: &[
+        OutputColumn::new("NAME", |row| value_cell(&row["name"])),
+        OutputColumn::new("ENABLED", |row| value_cell(&row["enabled"])),
+        OutputColumn::wide("CREATED", |row| timestamps::timestamp_cell(&row["created_at"])),
+        OutputColumn::truncated("DESCRIPTION", |row| value_cell(&row["description"])),
+    ],
+};
+
+pub(crate) const TOKENS: ResourceType = ResourceType {
+    singular: "token",
+    path: "/v1/ferrite/tokens",
+    list_key: "tokens",
+    required_fields: &[],
+    update_method: UpdateMethod::Patch,
+    is_ferrite_only: true,
+    has_traits: false,
+    needs_detail_query: false,
+    columns: &[
+        OutputColumn::new("ID", |row| value_cell(&row["id"])),
+        OutputColumn::new("USER", |row| value_cell(&row["user"])),
+        OutputColumn::new("ROLE", |row| value_cell(&row["role"])),
+        OutputColumn::new("SCOPE", |row| value_cell(&row["scope"])),
+        OutputColumn::new("EXPIRES", |row| timestamps::timestamp_cell(&row["expires_at"])),
+        OutputColumn::new("LAST USED", |row| timestamps::timestamp_cell(&row["last_used_at"])),
+        OutputColumn::wide("CREATED", |row| timestamps::timestamp_cell(&row["created_at"])),
+        OutputColumn::wide("PREFIX", |row| value_cell(&row["prefix"])),
+        OutputColumn::truncated("DESCRIPTION", |row| value_cell(&row["description"])),
+    ],
+};
+
+pub(crate) const DEPLOYMENTS: ResourceType = ResourceType {
+    singular: "deployment",
+    path: "/v1/ferrite/deployments",
+    list_key: "deployments",
+    required_fields: &["image"],
+    update_method: UpdateMethod::Patch,
+    is_ferrite_only: true,
+    has_traits: false,
+    needs_detail_query: false,
+    columns: &[
+        OutputColumn::new("NAME", |row| value_cell(&row["name"])),
+        OutputColumn::new("STATE", |row| value_cell(&row["state"])),
+        OutputColumn::new("MACHINE", |row| {
+            let node = &row["node"];
+            value_cell(if node["name"].is_null() { &node["uuid"] } else { &node["name"] })
+        }),
+        OutputColumn::new("PROJECT", |row| value_cell(&row["project"])),
+        OutputColumn::new("DEPLOYED BY", |row| value_cell(&row["deployed_by"]["user"])),
+        OutputColumn::new("LEASE ENDS", |row| {
+            timestamps::timestamp_cell(&row["lease"]["expires_at"])
+        }),
+        OutputColumn::wide("FLAVOUR", |row| value_cell(&row["flavour"])),
+        OutputColumn::wide("CLASS", |row| value_cell(&row["resource_class"])),
+        OutputColumn::wide("CREATED", |row| timestamps::timestamp_cell(&row["created_at"])),
+        OutputColumn::new("UUID", |row| value_cell(&row["uuid"])),
+        OutputColumn::truncated("ERROR", |row| value_cell(&row["last_error"])),
+    ],
+};
+
+pub(crate) const QUOTAS: ResourceType = ResourceType {
+    singular: "quota",
+    path: "/v1/ferrite/quotas",
+    list_key: "quotas",
+    required_fields: &[],
+    update_method: UpdateMethod::Replace,
+    is_ferrite_only: true,
+    has_traits: false,
+    needs_detail_query: false,
+    columns: &[
+        OutputColumn::new("PROJECT", |row| value_cell(&row["project"])),
+        OutputColumn::new("MACHINES", |row| value_cell(&row["machines_used"])),
+        OutputColumn::new("LIMITS", |row| {
+            let limits = row["limits"].as_array().into_iter().flatten();
+            let text = |limit: &Value| {
+                let subject = limit["subject"].as_str().unwrap_or_default();
+                format!("{subject}={} (used {})", limit["machines"], limit["used"])
+            };
+            limits.map(text).collect::<Vec<_>>().join(", ").into()
+        }),
+    ],
+};
+
+pub(crate) const QUOTA_COLUMNS: &[OutputColumn] = &[
+    OutputColumn::new("QUOTA", |row| value_cell(&row["subject"])),
+    OutputColumn::new("MACHINES", |row| value_cell(&row["machines"])),
+    OutputColumn::new("USED", |row| value_cell(&row["used"])),
+];
+
+pub(crate) const AUDIT_COLUMNS: &[OutputColumn] = &[
+    OutputColumn::new("TIME", |row| value_cell(&row["at"])),
+    OutputColumn::new("USER", |row| value_cell(&row["user"])),
+    OutputColumn::new("PROJECT", |row| value_cell(&row["project"])),
+    OutputColumn::new("OUTCOME", |row| value_cell(&row["outcome"])),
+    OutputColumn::new("STATUS", |row| value_cell(&row["status"])),
+    OutputColumn::new("METHOD", |row| value_cell(&row["method"])),
+    OutputColumn::new("PATH", |row| value_cell(&row["path"])),
+    OutputColumn::wide("RESOURCE", |row| value_cell(&row["resource_id"])),
+    OutputColumn::wide("ADDRESS", |row| value_cell(&row["address"])),
+    OutputColumn::wide("ROLES", |row| value_cell(&row["roles"])),
+    OutputColumn::wide("REQUEST", |row| value_cell(&row["request_id"])),
+    OutputColumn::truncated("MESSAGE", |row| value_cell(&row["message"])),
+];
+
 pub(crate) const FLAVOUR_MATCH_COLUMNS: &[OutputColumn] = &[
     OutputColumn::new("NODE", node_cell),
     OutputColumn::new("CLASS", |row| value_cell(&row["resource_class"])),

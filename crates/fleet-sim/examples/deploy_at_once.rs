@@ -47,11 +47,12 @@ fn measure(binary: &Path, size: u32) -> ExampleResult<()> {
     command.args(["serve", "--listen", "127.0.0.1:0", "--auth", "none", "--data-dir"]);
     command.arg(data.path().join("data"));
     let config = data.path().join("ferrite.toml");
-    // Simulated machines do not load boot files, so no boot services are needed.
+    // Simulated machines do not load boot files, so no boot services are needed, and their agents have no
+    // boot proof.
     std::fs::write(
         &config,
         format!(
-            "[boot]\nenabled = false\n[lifecycle]\nmax_concurrent_deploy = {size}\nmax_concurrent_clean = {size}\n"
+            "[boot]\nenabled = false\n[conductor]\nagent_boot_proof = \"none\"\n[lifecycle]\nmax_concurrent_deploy = {size}\nmax_concurrent_clean = {size}\n"
         ),
     )?;
     command.arg("--config").arg(config);

@@ -3,8 +3,8 @@
 //!
 //! No ramdisk is really loaded, but the agent is a real HTTP peer: like ironic-python-agent it does
 //! a lookup, sends heartbeats ([`lifecycle`]) and accepts commands ([`server`], [`commands`]). All
-//! agents of a fleet share one listener, with one path per machine, and one HTTP client, so that a
-//! machine without an agent costs only a sleeping task.
+//! agents of a fleet share one listener and one HTTP client, so that a machine without an agent costs
+//! only a sleeping task.
 
 mod api_client;
 mod commands;
@@ -14,6 +14,7 @@ mod server;
 mod steps;
 mod write_image;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,8 +25,6 @@ use node_model::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
-
-use crate::simulated_bmc::SimulatedBmc;
 
 pub(crate) use lifecycle::run;
 pub(crate) use server::{AgentDirectory, handle};
@@ -80,6 +79,14 @@ pub(crate) struct AgentContext {
     address: SocketAddr,
     /// Their certificate, if they serve HTTPS.
     certificate: Option<String>,
+    tokens: Mutex<AgentTokens>,
+}
+
+/// The last token of each machine, by which requests to the common listener find their machine.
+#[derive(Debug, Default)]
+struct AgentTokens {
+    machines: HashMap<String, u32>,
+    tokens: HashMap<u32, String>,
 }
 
 impl AgentContext {
@@ -89,7 +96,22 @@ impl AgentContext {
         certificate: Option<String>,
     ) -> Result<Self, reqwest::Error> {
         let api_url = RwLock::new(config.api_url.trim_end_matches('/').into());
-        Ok(Self { api_url, client: api_client::build_client()?, config, address, certificate })
+        let client = api_client::build_client()?;
+        Ok(Self { api_url, client, config, address, certificate, tokens: Mutex::default() })
+    }
+
+    /// Records the token of a machine's agent.
+    fn set_token(&self, machine: u32, token: &str) {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = tokens.tokens.insert(machine, token.to_owned()) {
+            tokens.machines.remove(&old);
+        }
+        tokens.machines.insert(token.to_owned(), machine);
+    }
+
+    /// Returns the machine whose agent has this token.
+    fn machine_with_token(&self, token: &str) -> Option<u32> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).machines.get(token).copied()
     }
 
     /// Returns the URL of the API, without a trailing slash.
@@ -103,10 +125,10 @@ impl AgentContext {
             api_url.trim_end_matches('/').into();
     }
 
-    /// Returns the callback URL of a machine's agent.
-    fn callback_url(&self, bmc: &SimulatedBmc) -> String {
+    /// Returns the callback URL of all agents.
+    fn callback_url(&self) -> String {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}/{}", self.address, bmc.index)
+        format!("{scheme}://{}", self.address)
     }
 }
 

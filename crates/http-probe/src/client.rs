@@ -3,6 +3,9 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,13 +16,41 @@ const MAX_HEAD_LINE: u64 = 64 * 1024;
 /// Client for one server, over one connection that is kept open between requests.
 #[derive(Debug)]
 pub struct ProbeClient {
-    address: SocketAddr,
+    address: ProbeAddress,
     /// Header lines sent with every request.
     headers: String,
     timeout: Duration,
     keep_alive: bool,
-    connection: Option<BufReader<TcpStream>>,
+    tls: Option<Arc<dyn ProbeTls>>,
+    connection: Option<BufReader<ProbeStream>>,
     request: Vec<u8>,
+}
+
+/// Starts TLS on connections. Implemented by the caller, so that this crate needs no TLS library.
+pub trait ProbeTls: std::fmt::Debug + Send + Sync {
+    /// Starts TLS on a new connection.
+    ///
+    /// # Errors
+    /// When TLS cannot be started.
+    fn start(&self, stream: TcpStream) -> io::Result<Box<dyn ProbeTlsStream>>;
+}
+
+/// A connection with TLS.
+pub trait ProbeTlsStream: Read + Write + std::fmt::Debug + Send {}
+
+impl<S: Read + Write + std::fmt::Debug + Send> ProbeTlsStream for S {}
+
+#[derive(Debug)]
+enum ProbeAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+#[derive(Debug)]
+enum ProbeStream {
+    Tcp(TcpStream),
+    Tls(Box<dyn ProbeTlsStream>),
+    Unix(UnixStream),
 }
 
 /// A complete HTTP response.
@@ -37,11 +68,22 @@ impl ProbeClient {
     /// Creates a client of the Ironic API at `address` that requests the newest microversion.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
+        Self::at(ProbeAddress::Tcp(address))
+    }
+
+    /// Creates a client of the Ironic API on a Unix socket.
+    #[must_use]
+    pub fn on_socket(path: &Path) -> Self {
+        Self::at(ProbeAddress::Unix(path.to_owned()))
+    }
+
+    fn at(address: ProbeAddress) -> Self {
         Self {
             address,
             headers: "X-OpenStack-Ironic-API-Version: latest\r\n".to_owned(),
             timeout: Duration::from_secs(30),
             keep_alive: true,
+            tls: None,
             connection: None,
             request: Vec::new(),
         }
@@ -58,6 +100,13 @@ impl ProbeClient {
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    /// Uses TLS for every connection.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Arc<dyn ProbeTls>) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -121,9 +170,13 @@ impl ProbeClient {
     fn build_request(&mut self, method: &str, path: &str, body: Option<&[u8]>) {
         self.request.clear();
         let connection = if self.keep_alive { "keep-alive" } else { "close" };
+        let host = match &self.address {
+            ProbeAddress::Tcp(address) => address.to_string(),
+            ProbeAddress::Unix(_) => "localhost".to_owned(),
+        };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: {connection}\r\n{}",
-            self.address, self.headers
+            host, self.headers
         );
         self.request.extend_from_slice(head.as_bytes());
         match body {
@@ -143,7 +196,7 @@ impl ProbeClient {
     fn exchange(&mut self, method: &str) -> io::Result<ProbeResponse> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(connect(self.address, self.timeout)?),
+            none => none.insert(connect(&self.address, self.tls.as_deref(), self.timeout)?),
         };
         connection.get_mut().write_all(&self.request)?;
         read_response(connection, method)
@@ -170,12 +223,58 @@ impl ProbeResponse {
     }
 }
 
-fn connect(address: SocketAddr, timeout: Duration) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, timeout)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+fn connect(
+    address: &ProbeAddress,
+    tls: Option<&dyn ProbeTls>,
+    timeout: Duration,
+) -> io::Result<BufReader<ProbeStream>> {
+    let stream = match address {
+        ProbeAddress::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, timeout)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            match tls {
+                Some(tls) => ProbeStream::Tls(tls.start(stream)?),
+                None => ProbeStream::Tcp(stream),
+            }
+        }
+        ProbeAddress::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            ProbeStream::Unix(stream)
+        }
+    };
     Ok(BufReader::with_capacity(64 * 1024, stream))
+}
+
+impl Read for ProbeStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for ProbeStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+            Self::Unix(stream) => stream.flush(),
+        }
+    }
 }
 
 /// Whether the connection was closed before the first byte of the response.

@@ -7,5 +7,5 @@
 mod client;
 mod server;
 
-pub use client::{ProbeClient, ProbeResponse};
+pub use client::{ProbeClient, ProbeResponse, ProbeTls, ProbeTlsStream};
 pub use server::{ServerExit, ServerProcess, ServerStartError, send_signal};

@@ -17,15 +17,23 @@ use crate::ProbeClient;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which a stopping process is polled.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The text that precedes the address on standard output.
-const LISTENING_PREFIX: &str = "listening on http://";
+/// The text that precedes the URL on standard output.
+const LISTENING_PREFIX: &str = "listening on ";
 
 /// A running server process. Killed when dropped.
 #[derive(Debug)]
 pub struct ServerProcess {
     process: Child,
     address: SocketAddr,
+    scheme: UrlScheme,
     log: PathBuf,
+}
+
+/// The scheme of a server's URL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum UrlScheme {
+    Http,
+    Https,
 }
 
 /// The reason why a server did not start.
@@ -80,7 +88,7 @@ impl ServerProcess {
             None => None,
         };
         match address {
-            Some(address) => Ok(Self { process, address, log: log.to_owned() }),
+            Some((scheme, address)) => Ok(Self { process, address, scheme, log: log.to_owned() }),
             None => Err(start_failure(process, log, log_start)),
         }
     }
@@ -106,7 +114,10 @@ impl ServerProcess {
     /// Returns its base URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        match self.scheme {
+            UrlScheme::Http => format!("http://{}", self.address),
+            UrlScheme::Https => format!("https://{}", self.address),
+        }
     }
 
     /// Returns everything in its log file so far.
@@ -198,7 +209,7 @@ pub fn send_signal(pid: u32, name: &str) -> io::Result<()> {
 
 /// Reads standard output until it contains an address. A thread keeps reading after that, so that
 /// the server never blocks on a full pipe.
-fn wait_for_address(output: ChildStdout) -> Option<SocketAddr> {
+fn wait_for_address(output: ChildStdout) -> Option<(UrlScheme, SocketAddr)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -211,9 +222,15 @@ fn wait_for_address(output: ChildStdout) -> Option<SocketAddr> {
     receiver.recv_timeout(START_TIMEOUT).ok()
 }
 
-fn parse_listen_address(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once(LISTENING_PREFIX)?;
-    rest.split(|end: char| end.is_whitespace() || end == '/' || end == ',').next()?.parse().ok()
+fn parse_listen_address(line: &str) -> Option<(UrlScheme, SocketAddr)> {
+    let (_, url) = line.split_once(LISTENING_PREFIX)?;
+    let (scheme, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (UrlScheme::Http, rest),
+        (None, Some(rest)) => (UrlScheme::Https, rest),
+        (None, None) => return None,
+    };
+    let address = rest.split(|end: char| end.is_whitespace() || end == '/' || end == ',').next()?;
+    Some((scheme, address.parse().ok()?))
 }
 
 fn start_failure(mut process: Child, log: &Path, log_start: u64) -> ServerStartError {
@@ -257,11 +274,13 @@ mod tests {
             ("ferrite 0.1.0 listening on http://127.0.0.1:6385", Some("127.0.0.1:6385")),
             ("listening on http://[::1]:80/, data in /var", Some("[::1]:80")),
             ("listening on http://127.0.0.1:7, metrics there too", Some("127.0.0.1:7")),
+            ("listening on https://10.0.0.1:6385 (data in /var)", Some("10.0.0.1:6385")),
+            ("listening on ftp://127.0.0.1:7", None),
             ("starting", None),
             ("listening on http://somewhere", None),
         ] {
             assert_eq!(
-                parse_listen_address(line),
+                parse_listen_address(line).map(|(_, address)| address),
                 expected.map(|address| address.parse().unwrap()),
                 "{line}"
             );

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to an Ironic API: microversion negotiation, sign-in and pagination.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use rustls::ClientConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::error::{IronicClientError, error_message};
 use crate::events::EventStream;
+use crate::openid_login::{DevicePrompt, OpenIdLogin};
 use crate::query::{QueryString, percent_decode, query_value};
 use crate::secret::HiddenText;
-use crate::target::{ApiLogin, ApiTarget, TlsTrust};
+use crate::target::{ApiLogin, ApiTarget, ClientCertificatePaths, TlsTrust};
 use crate::version::{Microversion, NEWEST_MICROVERSION};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,9 +58,13 @@ impl Api {
         // Redirects are not followed: the token must not be sent to another server.
         let tls_config = tls_config(&target.trust)?;
         let builder = || {
-            Client::builder()
+            let builder = Client::builder()
                 .redirect(reqwest::redirect::Policy::none())
-                .tls_backend_preconfigured(tls_config.clone())
+                .tls_backend_preconfigured(tls_config.clone());
+            match &target.unix_socket {
+                Some(path) => builder.unix_socket(path.as_path()),
+                None => builder,
+            }
         };
         let http = builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build();
         let streaming =
@@ -71,13 +82,32 @@ impl Api {
     /// The address of the API for messages, as far as it is known before signing in.
     #[must_use]
     pub fn address(&self) -> String {
+        if let Some(socket) = &self.target.unix_socket {
+            return format!("unix:{}", socket.display());
+        }
         match (&self.target.url, &self.target.login) {
             (Some(url), _) => url.clone(),
             (None, ApiLogin::Keystone(keystone)) => {
                 format!("the Ironic endpoint in the catalogue of {}", keystone.url)
             }
-            (None, ApiLogin::Anonymous | ApiLogin::Basic { .. }) => self.target.origin.clone(),
+            (
+                None,
+                ApiLogin::Anonymous
+                | ApiLogin::Basic { .. }
+                | ApiLogin::Token(_)
+                | ApiLogin::OpenIdConnect(_),
+            ) => self.target.origin.clone(),
         }
+    }
+
+    /// Signs in with the OpenID Connect provider of the server, on any device of the user, and saves the
+    /// token. `show` displays the instructions to the user.
+    pub async fn sign_in_with_device(
+        &self,
+        login: &OpenIdLogin,
+        show: impl FnOnce(&DevicePrompt),
+    ) -> Result<(), IronicClientError> {
+        login.sign_in(&self.http, show).await
     }
 
     /// The requested microversion; after the first response the newest that both sides support.
@@ -221,7 +251,11 @@ impl Api {
                 request = request.json(body);
             }
             let response = request.send().await.map_err(|error| {
-                let (url, source) = (session.base.clone(), error.without_url());
+                let url = match &self.target.unix_socket {
+                    Some(_) => self.address(),
+                    None => session.base.clone(),
+                };
+                let source = error.without_url();
                 if source.is_timeout() && !source.is_connect() {
                     IronicClientError::Interrupted {
                         url,
@@ -270,7 +304,13 @@ impl Api {
                 request.basic_auth(user, Some(password.reveal()))
             }
             (_, Some(token)) => request.header("X-Auth-Token", token.reveal()),
-            (ApiLogin::Anonymous | ApiLogin::Keystone(_), None) => request,
+            (
+                ApiLogin::Anonymous
+                | ApiLogin::Token(_)
+                | ApiLogin::Keystone(_)
+                | ApiLogin::OpenIdConnect(_),
+                None,
+            ) => request,
         }
     }
 
@@ -297,6 +337,17 @@ impl Api {
         let session = match &self.target.login {
             ApiLogin::Anonymous | ApiLogin::Basic { .. } => {
                 ApiSession { base: self.target.url.clone().unwrap_or_default(), token: None }
+            }
+            ApiLogin::Token(token) => {
+                // There is no other token to retry with.
+                *is_new_session = true;
+                let base = self.target.url.clone().unwrap_or_default();
+                ApiSession { base, token: Some(token.clone()) }
+            }
+            ApiLogin::OpenIdConnect(login) => {
+                *is_new_session = true;
+                let base = self.target.url.clone().unwrap_or_default();
+                ApiSession { base, token: Some(login.token(&self.http).await?) }
             }
             ApiLogin::Keystone(keystone) => {
                 *is_new_session = true;
@@ -328,6 +379,13 @@ impl Api {
             (StatusCode::UNAUTHORIZED, ApiLogin::Basic { user, .. }) => {
                 let (user, origin) = (user.clone(), self.target.origin.clone());
                 IronicClientError::WrongPassword { url, user, origin, message }
+            }
+            (StatusCode::UNAUTHORIZED, ApiLogin::OpenIdConnect(_)) => {
+                let origin = "the saved sign-in; run `ferrite login` again".to_owned();
+                IronicClientError::WrongToken { url, origin, message }
+            }
+            (StatusCode::UNAUTHORIZED, ApiLogin::Token(_)) => {
+                IronicClientError::WrongToken { url, origin: self.target.origin.clone(), message }
             }
             (StatusCode::UNAUTHORIZED, ApiLogin::Anonymous | ApiLogin::Keystone(_)) => {
                 IronicClientError::CredentialsRequired { url, message }
@@ -386,8 +444,39 @@ fn invalid_path_segment(path: &str) -> Option<&str> {
     parts.find(|part| matches!(*part, "" | "." | "..") || part.contains("%2F"))
 }
 
-/// Builds the TLS configuration: the given certificates are trusted in addition to the system's.
+/// Builds the TLS configuration, with the certificate of this client if one is given.
 fn tls_config(trust: &TlsTrust) -> Result<ClientConfig, IronicClientError> {
+    let mut config = server_verification(trust)?;
+    if let Some(files) = &trust.client_certificate {
+        let certified = load_client_certificate(files, config.crypto_provider())?;
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+    }
+    Ok(config)
+}
+
+fn load_client_certificate(
+    files: &ClientCertificatePaths,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, IronicClientError> {
+    let invalid = |path: &Path, problem: String| IronicClientError::BadCertificates {
+        path: path.to_owned(),
+        problem,
+    };
+    let chain = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| invalid(&files.certificate, error.to_string()))?;
+    if chain.is_empty() {
+        let problem = server_trust::NoCertificates.to_string();
+        return Err(invalid(&files.certificate, problem));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| invalid(&files.key, format!("no private key can be read: {error}")))?;
+    CertifiedKey::from_der(chain, key, provider)
+        .map_err(|error| invalid(&files.key, error.to_string()))
+}
+
+/// Which servers are trusted: the given certificates in addition to the system's.
+fn server_verification(trust: &TlsTrust) -> Result<ClientConfig, IronicClientError> {
     if trust.accept_any {
         return Ok(server_trust::unverified_client_config());
     }

@@ -56,8 +56,8 @@ pub enum IronicClientError {
     },
     /// The server requires credentials.
     #[error(
-        "{url} requires credentials{}; give --user and --password-file, a --profile, a --cloud or OS_* \
-         (see docs/command-line.md)", in_parentheses(.message)
+        "{url} requires credentials{}; give --user and --password-file, --token-file, a --profile, a --cloud, \
+         FERRITE_TOKEN or OS_* (see docs/command-line.md)", in_parentheses(.message)
     )]
     CredentialsRequired {
         /// Base URL.
@@ -73,6 +73,16 @@ pub enum IronicClientError {
         /// User name.
         user: String,
         /// Where user and password come from.
+        origin: String,
+        /// The server's message.
+        message: String,
+    },
+    /// The server rejected the API token.
+    #[error("{url} rejected the token from {origin}{}", in_parentheses(.message))]
+    WrongToken {
+        /// Base URL.
+        url: String,
+        /// Where the token comes from.
         origin: String,
         /// The server's message.
         message: String,
@@ -106,6 +116,14 @@ pub enum IronicClientError {
         request: String,
         /// Summary of the response.
         response: String,
+    },
+    /// The sign-in with OpenID Connect failed.
+    #[error("cannot sign in with OpenID Connect at {url}: {problem}")]
+    OpenIdLoginFailed {
+        /// URL of the provider or of the server.
+        url: String,
+        /// The cause.
+        problem: String,
     },
     /// Keystone rejected the sign-in.
     #[error("Keystone at {url} rejected the sign-in: {message}")]
@@ -181,7 +199,9 @@ impl IronicClientError {
             Self::Rejected { status: 400..=499, .. } => ErrorClass::Rejected,
             Self::CredentialsRequired { .. }
             | Self::WrongPassword { .. }
+            | Self::WrongToken { .. }
             | Self::Forbidden { .. }
+            | Self::OpenIdLoginFailed { .. }
             | Self::KeystoneRejected { .. } => ErrorClass::NotAuthorised,
             Self::Rejected { .. }
             | Self::NoCommonVersion { .. }
@@ -202,9 +222,11 @@ impl IronicClientError {
             | Self::Untrusted { .. }
             | Self::CredentialsRequired { .. }
             | Self::WrongPassword { .. }
+            | Self::WrongToken { .. }
             | Self::Forbidden { .. }
             | Self::NoCommonVersion { .. }
             | Self::NotIronic { .. }
+            | Self::OpenIdLoginFailed { .. }
             | Self::KeystoneRejected { .. }
             | Self::NoEndpoint { .. }
             | Self::HttpClientSetup(_)
@@ -265,8 +287,8 @@ pub enum TargetError {
     },
     /// An unsupported `auth_type`.
     #[error(
-        "{origin}: auth_type {name:?} is not supported; use none, http_basic, password, token or \
-         v3applicationcredential"
+        "{origin}: auth_type {name:?} is not supported; use none, http_basic, admin_token, password, token \
+         or v3applicationcredential"
     )]
     UnknownAuthType {
         /// Where it is configured.

@@ -12,6 +12,7 @@ mod enrolment;
 mod error;
 mod events;
 mod keystone;
+mod openid_login;
 mod openstack;
 mod profiles;
 mod query;
@@ -25,8 +26,11 @@ pub use api::Api;
 pub use enrolment::create_node_with_ports;
 pub use error::{ErrorClass, IronicClientError, TargetError};
 pub use events::{EventStream, ServerSentEvent};
+pub use openid_login::{DevicePrompt, OpenIdLogin};
 pub use query::{QueryString, file_url, percent_encode};
 pub use reqwest::Method;
 pub use secret::HiddenText;
-pub use target::{ApiLogin, ApiTarget, ClientEnvironment, TargetFlags, TlsTrust};
+pub use target::{
+    ApiLogin, ApiTarget, ClientCertificatePaths, ClientEnvironment, TargetFlags, TlsTrust,
+};
 pub use version::Microversion;

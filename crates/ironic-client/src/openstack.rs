@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::error::TargetError;
 use crate::keystone::{KeystoneIdentity, KeystoneLogin, KeystoneScope};
 use crate::secret::HiddenText;
-use crate::target::{ApiLogin, ApiTarget, TlsTrust};
+use crate::target::{ApiLogin, ApiTarget, ClientCertificatePaths, TlsTrust};
 
 /// Keys and values, such as `auth_url`.
 pub(crate) struct OpenstackSettings {
@@ -36,6 +36,7 @@ impl OpenstackSettings {
                 user: self.required("username", "a username")?.to_owned(),
                 password: HiddenText::new(self.required("password", "a password")?),
             },
+            "admin_token" => ApiLogin::Token(HiddenText::new(self.required("token", "a token")?)),
             "password" | "v3password" => self.keystone_login(self.password_identity()?)?,
             "token" | "v3token" => {
                 let token = self.required("token", "a token")?;
@@ -51,14 +52,21 @@ impl OpenstackSettings {
         let endpoint = self.endpoint().map(|url| ApiTarget::at(url, None, None, &self.origin));
         let (url, login) = match (endpoint.transpose()?, login) {
             (Some(at), ApiLogin::Anonymous) => (at.url, at.login),
-            (Some(at), login @ (ApiLogin::Basic { .. } | ApiLogin::Keystone(_))) => (at.url, login),
+            (
+                Some(at),
+                login @ (ApiLogin::Basic { .. }
+                | ApiLogin::Token(_)
+                | ApiLogin::Keystone(_)
+                | ApiLogin::OpenIdConnect(_)),
+            ) => (at.url, login),
             (None, login) => (None, login),
         };
         if url.is_none() && !matches!(login, ApiLogin::Keystone(_)) {
             let missing = "the address of the API (endpoint, baremetal_endpoint_override)";
             return Err(TargetError::Incomplete { origin: self.origin.clone(), missing });
         }
-        Ok(ApiTarget { url, login, trust: self.trust(), origin: self.origin.clone() })
+        let (trust, origin) = (self.trust(), self.origin.clone());
+        Ok(ApiTarget { url, login, trust, unix_socket: None, origin })
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -96,6 +104,10 @@ impl OpenstackSettings {
             ca_file: self.get("cacert").map(Into::into),
             accept_any: is("verify", &["false", "no", "0"])
                 || is("insecure", &["true", "yes", "1"]),
+            client_certificate: ClientCertificatePaths::new(
+                self.get("cert").map(Into::into),
+                self.get("key").map(Into::into),
+            ),
         }
     }
 
@@ -196,6 +208,12 @@ mod tests {
             ("OS_USERNAME", "admin"),
             ("OS_PASSWORD", "p"),
         ]);
+        let with_token = target(&[
+            ("OS_AUTH_TYPE", "admin_token"),
+            ("OS_ENDPOINT", "http://h:6385/"),
+            ("OS_TOKEN", "t"),
+        ]);
+        assert_eq!(with_token.unwrap().unwrap().login, ApiLogin::Token(HiddenText::new("t")));
         let basic = basic.unwrap().unwrap();
         assert_eq!(basic.url.as_deref(), Some("http://h:6385"));
         assert!(matches!(basic.login, ApiLogin::Basic { .. }));
@@ -238,7 +256,7 @@ mod tests {
             (
                 &[("OS_AUTH_TYPE", "kerberos"), ("OS_ENDPOINT", "http://h")],
                 "the environment (OS_*): auth_type \"kerberos\" is not supported; use none, \
-                 http_basic, password, token or v3applicationcredential",
+                 http_basic, admin_token, password, token or v3applicationcredential",
             ),
             (&[("OS_ENDPOINT", "h:6385")], "\"h:6385\" is not an http:// or https:// URL"),
         ] {

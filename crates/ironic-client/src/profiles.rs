@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::clouds;
 use crate::error::TargetError;
 use crate::secret::HiddenText;
-use crate::target::{ApiTarget, ClientEnvironment, read_password_file};
+use crate::target::{ApiTarget, ClientCertificatePaths, ClientEnvironment, read_password_file};
 
 /// The content of the file.
 #[derive(Deserialize)]
@@ -28,9 +28,14 @@ struct ServerProfile {
     user: Option<String>,
     password: Option<String>,
     password_file: Option<PathBuf>,
+    /// An API token.
+    token: Option<String>,
+    token_file: Option<PathBuf>,
     /// The name of a cloud in `clouds.yaml`.
     cloud: Option<String>,
     cacert: Option<PathBuf>,
+    client_certificate: Option<PathBuf>,
+    client_key: Option<PathBuf>,
     #[serde(default)]
     insecure: bool,
 }
@@ -94,7 +99,12 @@ impl ServerProfile {
                     (None, Some(file)) => Some(read_password_file(file)?),
                     (None, None) => None,
                 };
-                ApiTarget::at(url, self.user.as_deref(), password, &origin)?
+                let token = match (self.token, &self.token_file) {
+                    (Some(token), _) => Some(HiddenText::new(token)),
+                    (None, Some(file)) => Some(read_password_file(file)?),
+                    (None, None) => None,
+                };
+                ApiTarget::at(url, self.user.as_deref(), password, &origin)?.with_token(token)
             }
             (None, Some(cloud)) => clouds::find_cloud(environment, cloud)?,
             (None, None) => {
@@ -103,6 +113,10 @@ impl ServerProfile {
         };
         if self.cacert.is_some() {
             target.trust.ca_file = self.cacert;
+        }
+        let certificate = ClientCertificatePaths::new(self.client_certificate, self.client_key);
+        if certificate.is_some() {
+            target.trust.client_certificate = certificate;
         }
         target.trust.accept_any |= self.insecure;
         Ok(ApiTarget { origin, ..target })

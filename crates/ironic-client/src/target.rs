@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the API server and the credentials.
 //!
-//! Sources in order of precedence: flags (`--url`, `--profile`, `--cloud`), `FERRITE_PROFILE`, `OS_*`,
-//! the default profile, the only cloud of `clouds.yaml`, and a server on this host. Sources are not
-//! mixed: the password of one is never sent to the address of another.
+//! Sources in order of precedence: flags (`--url`, `--profile`, `--cloud`), `FERRITE_URL` with
+//! `FERRITE_TOKEN`, `FERRITE_PROFILE`, `OS_*`,
+//! the default profile, the only cloud of `clouds.yaml`, and a server on this host: its Unix socket, or its
+//! default port. Sources are not mixed: the password of one is never sent to the address of another.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::error::TargetError;
 use crate::keystone::KeystoneLogin;
+use crate::openid_login::OpenIdLogin;
 use crate::query::percent_decode;
 use crate::secret::HiddenText;
 use crate::{clouds, openstack, profiles};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:6385";
+/// The base URL of requests over a Unix socket.
+const SOCKET_URL: &str = "http://localhost";
+/// File name of the server's Unix socket in its data directory.
+const SOCKET_NAME: &str = "ferrite.sock";
 
 /// An API server and the credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +32,8 @@ pub struct ApiTarget {
     pub login: ApiLogin,
     /// Which server certificates are accepted.
     pub trust: TlsTrust,
+    /// The Unix socket of the server, instead of a connection to the host of `url`.
+    pub unix_socket: Option<PathBuf>,
     /// The source of these settings, for error messages.
     pub origin: String,
 }
@@ -41,8 +50,12 @@ pub enum ApiLogin {
         /// Password.
         password: HiddenText,
     },
+    /// An API token.
+    Token(HiddenText),
     /// A token from Keystone.
     Keystone(Box<KeystoneLogin>),
+    /// A saved token of an OpenID Connect provider.
+    OpenIdConnect(OpenIdLogin),
 }
 
 /// Which server certificates are accepted.
@@ -52,6 +65,26 @@ pub struct TlsTrust {
     pub ca_file: Option<PathBuf>,
     /// Accept any certificate.
     pub accept_any: bool,
+    /// The certificate that authenticates this client.
+    pub client_certificate: Option<ClientCertificatePaths>,
+}
+
+/// The files with a client certificate and its private key (PEM).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificatePaths {
+    /// The certificate and its intermediate certificates.
+    pub certificate: PathBuf,
+    /// The private key; it may be in the same file.
+    pub key: PathBuf,
+}
+
+impl ClientCertificatePaths {
+    /// The files with these names, if there is a certificate. By default the key is in the file of the
+    /// certificate.
+    pub(crate) fn new(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Option<Self> {
+        let certificate = certificate?;
+        Some(Self { key: key.unwrap_or_else(|| certificate.clone()), certificate })
+    }
 }
 
 /// Command-line flags that select the target.
@@ -63,12 +96,18 @@ pub struct TargetFlags {
     pub user: Option<String>,
     /// `--password-file`, only with `--url`.
     pub password_file: Option<PathBuf>,
+    /// `--token-file`, only with `--url`.
+    pub token_file: Option<PathBuf>,
     /// `--profile`.
     pub profile: Option<String>,
     /// `--cloud`.
     pub cloud: Option<String>,
     /// `--cacert`.
     pub ca_file: Option<PathBuf>,
+    /// `--client-certificate`.
+    pub client_certificate: Option<PathBuf>,
+    /// `--client-key`, only with `--client-certificate`.
+    pub client_key: Option<PathBuf>,
     /// `--insecure`.
     pub insecure: bool,
 }
@@ -82,6 +121,8 @@ pub struct ClientEnvironment {
     pub cloud_folders: Vec<PathBuf>,
     /// The profiles file.
     pub profiles: Option<PathBuf>,
+    /// Data directories of servers on this host, searched for a Unix socket in order.
+    pub data_dirs: Vec<PathBuf>,
 }
 
 impl ClientEnvironment {
@@ -95,11 +136,24 @@ impl ClientEnvironment {
         let config = set("XDG_CONFIG_HOME")
             .map(PathBuf::from)
             .or_else(|| Some(Path::new(set("HOME")?).join(".config")));
+        let data = set("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(Path::new(set("HOME")?).join(".local/share")));
+        let data_dirs = set("FERRITE_DATA_DIR").map(PathBuf::from).into_iter();
+        let data_dirs = data_dirs
+            .chain(data.map(|data| data.join("ferrite")))
+            .chain([PathBuf::from("/var/lib/ferrite")])
+            .collect();
         let mut cloud_folders = vec![PathBuf::from(".")];
         cloud_folders.extend(config.as_ref().map(|config| config.join("openstack")));
         cloud_folders.push(PathBuf::from("/etc/openstack"));
         let profiles = config.map(|config| config.join("ferrite/profiles.toml"));
-        Self { variables, cloud_folders, profiles }
+        Self { variables, cloud_folders, profiles, data_dirs }
+    }
+
+    /// The API token of `FERRITE_TOKEN`.
+    fn token(&self) -> Option<HiddenText> {
+        self.variable("FERRITE_TOKEN").map(|token| HiddenText::new(token.trim()))
     }
 
     /// A variable that is set and not empty.
@@ -115,18 +169,50 @@ impl ApiTarget {
         if flags.ca_file.is_some() {
             target.trust.ca_file.clone_from(&flags.ca_file);
         }
+        if target.trust.ca_file.is_none() {
+            target.trust.ca_file = environment.variable("OS_CACERT").map(PathBuf::from);
+        }
         target.trust.accept_any |= flags.insecure;
+        let variable = |name| environment.variable(name).map(PathBuf::from);
+        let (certificate, key) = (flags.client_certificate.clone(), flags.client_key.clone());
+        let given = ClientCertificatePaths::new(certificate, key);
+        target.trust.client_certificate = given
+            .or(target.trust.client_certificate)
+            .or_else(|| ClientCertificatePaths::new(variable("OS_CERT"), variable("OS_KEY")));
+        if target.login == ApiLogin::Anonymous
+            && target.trust.client_certificate.is_none()
+            && let Some(login) = target.openid_login(environment).filter(OpenIdLogin::is_saved)
+        {
+            target.login = ApiLogin::OpenIdConnect(login);
+        }
         Ok(target)
+    }
+
+    /// The sign-in with OpenID Connect for this server, whether or not it is saved. Clients over the Unix
+    /// socket need none.
+    #[must_use]
+    pub fn openid_login(&self, environment: &ClientEnvironment) -> Option<OpenIdLogin> {
+        let url = self.url.as_deref().filter(|_| self.unix_socket.is_none())?;
+        Some(OpenIdLogin::for_server(environment.profiles.as_deref()?, url))
     }
 
     fn select(flags: &TargetFlags, environment: &ClientEnvironment) -> Result<Self, TargetError> {
         if let Some(url) = &flags.url {
             let password = flags.password_file.as_deref().map(read_password_file).transpose()?;
-            return Self::at(url, flags.user.as_deref(), password, "--url");
+            let target = Self::at(url, flags.user.as_deref(), password, "--url")?;
+            let token = flags.token_file.as_deref().map(read_password_file).transpose()?;
+            // A token in the environment belongs to the address in the environment.
+            let address = environment.variable("FERRITE_URL").unwrap_or(DEFAULT_URL);
+            let is_address = strip_version_path(address) == strip_version_path(url);
+            let token = token.or_else(|| environment.token().filter(|_| is_address));
+            return Ok(target.with_token(token));
         }
         // User and password are accepted only together with a URL.
-        let login =
-            [("--user", flags.user.is_some()), ("--password-file", flags.password_file.is_some())];
+        let login = [
+            ("--user", flags.user.is_some()),
+            ("--password-file", flags.password_file.is_some()),
+            ("--token-file", flags.token_file.is_some()),
+        ];
         if let Some((option, _)) = login.into_iter().find(|(_, is_given)| *is_given) {
             return Err(TargetError::Incomplete { origin: option.to_owned(), missing: "--url" });
         }
@@ -136,7 +222,9 @@ impl ApiTarget {
         if let Some(name) = &flags.cloud {
             return clouds::find_cloud(environment, name);
         }
-        let configured = if let Some(name) = environment.variable("FERRITE_PROFILE") {
+        let configured = if let Some(target) = Self::from_variables(environment)? {
+            Some(target)
+        } else if let Some(name) = environment.variable("FERRITE_PROFILE") {
             Some(profiles::find_profile(environment, name)?)
         } else if let Some(name) = environment.variable("OS_CLOUD") {
             Some(clouds::find_cloud(environment, name)?)
@@ -147,20 +235,62 @@ impl ApiTarget {
         } else {
             clouds::only_cloud(environment)?
         };
-        let target = match configured {
-            Some(target) => target,
-            None => Self::at(DEFAULT_URL, None, None, "the default address")?,
-        };
-        Ok(target)
+        match configured.or_else(|| Self::local_socket(environment)) {
+            Some(target) => Ok(target),
+            None => Self::at(DEFAULT_URL, None, None, "the default address"),
+        }
     }
 
-    /// A target at a URL, which may contain user and password.
+    /// The target of `FERRITE_URL` and `FERRITE_TOKEN`; a token alone is for the default address.
+    fn from_variables(environment: &ClientEnvironment) -> Result<Option<Self>, TargetError> {
+        let (url, token) = (environment.variable("FERRITE_URL"), environment.token());
+        let (url, origin) = match (url, &token) {
+            (Some(url), _) => (url, "FERRITE_URL"),
+            (None, Some(_)) => (DEFAULT_URL, "FERRITE_TOKEN"),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Self::at(url, None, None, origin)?.with_token(token)))
+    }
+
+    /// Sets an API token, unless the URL contains a password.
+    pub(crate) fn with_token(mut self, token: Option<HiddenText>) -> Self {
+        if let (ApiLogin::Anonymous, Some(token)) = (&self.login, token) {
+            self.login = ApiLogin::Token(token);
+        }
+        self
+    }
+
+    /// The first Unix socket on this host that accepts a connection.
+    fn local_socket(environment: &ClientEnvironment) -> Option<Self> {
+        let mut sockets = environment.data_dirs.iter().map(|dir| dir.join(SOCKET_NAME));
+        let socket = sockets.find(|socket| UnixStream::connect(socket).is_ok())?;
+        Some(Self::on_socket(socket, "the Unix socket of this host"))
+    }
+
+    fn on_socket(socket: PathBuf, origin: &str) -> Self {
+        Self {
+            url: Some(SOCKET_URL.to_owned()),
+            login: ApiLogin::Anonymous,
+            trust: TlsTrust::default(),
+            unix_socket: Some(socket),
+            origin: origin.to_owned(),
+        }
+    }
+
+    /// A target at a URL, which may contain user and password, or at a Unix socket (`unix:/path`).
     pub fn at(
         url: &str,
         user: Option<&str>,
         password: Option<HiddenText>,
         origin: &str,
     ) -> Result<Self, TargetError> {
+        if let Some(socket) = url.strip_prefix("unix:") {
+            let path = socket.strip_prefix("//").unwrap_or(socket);
+            if path.is_empty() || user.is_some() || password.is_some() {
+                return Err(TargetError::InvalidUrl { url: url.to_owned() });
+            }
+            return Ok(Self::on_socket(PathBuf::from(path), origin));
+        }
         let (scheme, rest) = url
             .split_once("://")
             .filter(|(scheme, rest)| matches!(*scheme, "http" | "https") && !rest.is_empty())
@@ -190,6 +320,7 @@ impl ApiTarget {
             url: Some(strip_version_path(&format!("{scheme}://{location}"))),
             login,
             trust: TlsTrust::default(),
+            unix_socket: None,
             origin: origin.to_owned(),
         })
     }
@@ -233,6 +364,97 @@ mod tests {
         }
         for wrong in ["h:6385", "ftp://h", "http://"] {
             assert!(ApiTarget::at(wrong, None, None, "a test").is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn unix_socket_is_used_if_no_server_is_configured() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stale, live) = (folder.path().join("stale"), folder.path().join("live"));
+        for dir in [&stale, &live] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        drop(std::os::unix::net::UnixListener::bind(stale.join(SOCKET_NAME)).unwrap());
+        let socket = live.join(SOCKET_NAME);
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let mut environment =
+            ClientEnvironment { data_dirs: vec![stale, live], ..ClientEnvironment::default() };
+        let find = |environment: &ClientEnvironment| {
+            ApiTarget::find(&TargetFlags::default(), environment).unwrap()
+        };
+        assert_eq!(find(&environment).unix_socket, Some(socket));
+        environment.variables.insert("OS_ENDPOINT".to_owned(), "http://os".to_owned());
+        environment.variables.insert("OS_AUTH_TYPE".to_owned(), "none".to_owned());
+        assert_eq!(find(&environment).unix_socket, None);
+        let target = ApiTarget::at("unix:///run/f.sock", None, None, "a test").unwrap();
+        assert_eq!(target.unix_socket, Some(PathBuf::from("/run/f.sock")));
+        assert!(ApiTarget::at("unix:", None, None, "a test").is_err());
+    }
+
+    #[test]
+    fn tokens_are_sent_only_to_their_server() {
+        let environment = |variables: &[(&str, &str)]| ClientEnvironment {
+            variables: variables.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            ..ClientEnvironment::default()
+        };
+        let token = ApiLogin::Token(HiddenText::new("t"));
+        let flags = |url: &str| TargetFlags {
+            url: (!url.is_empty()).then(|| url.to_owned()),
+            ..TargetFlags::default()
+        };
+        let both = [("FERRITE_URL", "https://f:6385/"), ("FERRITE_TOKEN", " t ")];
+        for (url, variables, expected_url, login) in [
+            ("", &both[..], "https://f:6385", &token),
+            ("", &both[..1], "https://f:6385", &ApiLogin::Anonymous),
+            ("", &both[1..], DEFAULT_URL, &token),
+            ("https://f:6385", &both, "https://f:6385", &token),
+            ("https://other", &both, "https://other", &ApiLogin::Anonymous),
+            ("https://other", &both[1..], "https://other", &ApiLogin::Anonymous),
+            ("https://a:p@f:6385", &both, "https://f:6385", &basic("a", "p")),
+        ] {
+            let target = ApiTarget::find(&flags(url), &environment(variables)).unwrap();
+            assert_eq!(
+                (target.url.as_deref(), &target.login),
+                (Some(expected_url), login),
+                "{url}"
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let token_file = folder.path().join("token");
+        std::fs::write(&token_file, "t\n").unwrap();
+        let with_file = TargetFlags { token_file: Some(token_file), ..flags("https://other") };
+        assert_eq!(ApiTarget::find(&with_file, &environment(&[])).unwrap().login, token);
+        let error = ApiTarget::find(&TargetFlags { url: None, ..with_file }, &environment(&[]));
+        assert_eq!(error.unwrap_err().to_string(), "--token-file: --url is missing");
+    }
+
+    #[test]
+    fn finds_the_client_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let profiles = folder.path().join("profiles.toml");
+        let text = "default = \"lab\"\n[profiles.lab]\nurl = \"https://lab\"\n\
+                    client_certificate = \"lab.pem\"\nclient_key = \"lab.key\"\n";
+        std::fs::write(&profiles, text).unwrap();
+        let find = |flags: &TargetFlags, variables: &[(&str, &str)], has_profile: bool| {
+            let environment = ClientEnvironment {
+                variables: variables.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+                profiles: has_profile.then(|| profiles.clone()),
+                ..ClientEnvironment::default()
+            };
+            let found = ApiTarget::find(flags, &environment).unwrap().trust.client_certificate;
+            found.map(|it| format!("{} {}", it.certificate.display(), it.key.display()))
+        };
+        let none = TargetFlags::default();
+        let flags = TargetFlags { client_certificate: Some("f.pem".into()), ..none.clone() };
+        let variables = [("OS_CERT", "e.pem"), ("OS_KEY", "e.key")];
+        for (flags, variables, has_profile, expected) in [
+            (&none, &[][..], false, None),
+            (&none, &variables, false, Some("e.pem e.key")),
+            (&none, &variables[..1], false, Some("e.pem e.pem")),
+            (&none, &variables, true, Some("lab.pem lab.key")),
+            (&flags, &variables, true, Some("f.pem f.pem")),
+        ] {
+            assert_eq!(find(flags, variables, has_profile).as_deref(), expected);
         }
     }
 

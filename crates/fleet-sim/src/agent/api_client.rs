@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP requests of agents: the agent API, image downloads, and the token on a boot CD.
+//! HTTP requests of agents: the agent API, image downloads, and the secrets on a boot CD.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,19 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const API_VERSION_HEADER: &str = "X-OpenStack-Ironic-API-Version";
 /// The kernel parameter with the token on a boot CD.
 const TOKEN_PREFIX: &[u8] = b"ipa-agent-token=";
-/// Limit for searching a CD for the token.
+/// The query of the URL for inspection data in the kernel parameters on a boot CD.
+const INSPECTION_PREFIX: &[u8] = b"?boot_secret=";
+/// Limit for searching a CD for secrets.
 const MAX_SEARCHED_BYTES: usize = 256 << 20;
-/// Longest kernel parameter that is accepted as a token, with its name.
-const MAX_TOKEN_BYTES: usize = 512;
+/// Longest kernel command line, in which all secrets are.
+const MAX_COMMAND_LINE_BYTES: usize = 4096;
+
+/// The secrets in the kernel parameters of a boot CD.
+#[derive(Debug, Default)]
+pub(super) struct CdSecrets {
+    pub(super) token: Option<String>,
+    pub(super) inspection: Option<String>,
+}
 
 /// A request of an agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +89,10 @@ impl AgentContext {
     pub(super) async fn send_inspection_data(
         &self,
         report: &InspectionReport,
+        secret: Option<&str>,
     ) -> Result<(), AgentCallError> {
-        let url = format!("{}/v1/continue_inspection", self.api_url());
+        let query = secret.map(|secret| format!("?boot_secret={secret}")).unwrap_or_default();
+        let url = format!("{}/v1/continue_inspection{query}", self.api_url());
         let status = self.client.post(url).json(report).send().await?.status();
         if status.is_success() { Ok(()) } else { Err(AgentCallError::Status(status)) }
     }
@@ -102,32 +113,40 @@ impl AgentContext {
         Ok(())
     }
 
-    /// Returns the token on the CD image at this URL.
-    pub(super) async fn find_token_on_cd(&self, url: &str) -> Option<String> {
-        let mut response = self.client.get(url).send().await.ok()?;
+    /// Returns the secrets on the CD image at this URL.
+    pub(super) async fn find_secrets_on_cd(&self, url: &str) -> CdSecrets {
+        let mut found = CdSecrets::default();
+        let Ok(mut response) = self.client.get(url).send().await else { return found };
         let mut buffer: Vec<u8> = Vec::new();
-        let mut read = 0;
-        while let Some(chunk) = response.chunk().await.ok()? {
+        let (mut read, mut rest) = (0, MAX_COMMAND_LINE_BYTES);
+        while let Ok(Some(chunk)) = response.chunk().await {
             read += chunk.len();
             buffer.extend_from_slice(&chunk);
-            if let Some(token) = parse_token(&buffer) {
-                return Some(token);
+            found.token = found.token.or_else(|| parse_secret(&buffer, TOKEN_PREFIX));
+            found.inspection =
+                found.inspection.or_else(|| parse_secret(&buffer, INSPECTION_PREFIX));
+            // The other secret, if there is one, is in the same command line.
+            if found.token.is_some() || found.inspection.is_some() {
+                match rest.checked_sub(chunk.len()) {
+                    Some(remaining) => rest = remaining,
+                    None => return found,
+                }
             }
             if read > MAX_SEARCHED_BYTES {
-                return None;
+                return found;
             }
-            // The token may span two chunks.
-            let searched = buffer.len().saturating_sub(MAX_TOKEN_BYTES);
+            // A secret may span two chunks.
+            let searched = buffer.len().saturating_sub(MAX_COMMAND_LINE_BYTES);
             buffer.drain(..searched);
         }
-        None
+        found
     }
 }
 
-/// Returns the token in a piece of a CD image, if it is there completely.
-fn parse_token(piece: &[u8]) -> Option<String> {
-    let prefix = piece.windows(TOKEN_PREFIX.len()).position(|window| window == TOKEN_PREFIX)?;
-    let rest = &piece[prefix + TOKEN_PREFIX.len()..];
+/// Returns the secret after `prefix` in a piece of a CD image, if it is there completely.
+fn parse_secret(piece: &[u8], prefix: &[u8]) -> Option<String> {
+    let start = piece.windows(prefix.len()).position(|window| window == prefix)?;
+    let rest = &piece[start + prefix.len()..];
     let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let length = rest.iter().position(|byte| !is_token_byte(byte))?;
     String::from_utf8(rest[..length].to_vec()).ok().filter(|token| !token.is_empty())
@@ -146,7 +165,8 @@ mod tests {
             ("ipa-agent-token= ", None),
             ("ipa-api-url=x", None),
         ] {
-            assert_eq!(parse_token(piece.as_bytes()).as_deref(), expected, "{piece}");
+            let token = parse_secret(piece.as_bytes(), TOKEN_PREFIX);
+            assert_eq!(token.as_deref(), expected, "{piece}");
         }
     }
 }

@@ -11,7 +11,7 @@ use node_model::Mac;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::api_client::AgentCallError;
+use super::api_client::{AgentCallError, CdSecrets};
 use super::{AGENT_VERSION, AgentContext, SimulatedAgent, inventory};
 use crate::faults::AgentStepFault;
 use crate::machine::{BootTarget, MachineIdentity, MachineModel, RunningSoftware, fraction, mix};
@@ -99,14 +99,15 @@ async fn run_agent(bmc: &Arc<SimulatedBmc>, context: &AgentContext, agent: &Arc<
         let is_cd = matches!(boot.from, BootTarget::Cd | BootTarget::UsbCd);
         boot.image.clone().filter(|_| is_cd)
     });
-    let cd_token = match cd {
-        Some(url) => context.find_token_on_cd(&url).await,
-        None => None,
+    let secrets = match cd {
+        Some(url) => context.find_secrets_on_cd(&url).await,
+        None => CdSecrets::default(),
     };
     bmc.set_agent(Some(Arc::clone(agent)));
     if context.config.sends_inspection_data {
-        send_inspection_data(bmc, context, &timing).await;
+        send_inspection_data(bmc, context, &timing, secrets.inspection.as_deref()).await;
     }
+    let cd_token = secrets.token;
     let macs = bmc.with_model(|machine, _| machine.nic_macs());
     let reply = lookup_until_found(context, &timing, &macs).await;
     let lookup_token = reply.config.agent_token.filter(|token| token.len() >= MIN_TOKEN_LENGTH);
@@ -121,15 +122,21 @@ async fn run_agent(bmc: &Arc<SimulatedBmc>, context: &AgentContext, agent: &Arc<
         state.node = Some(reply.node.uuid);
         state.token = Some(token.clone());
     }
+    context.set_token(bmc.index, &token);
     let timeout = Duration::from_secs(reply.config.heartbeat_timeout);
     send_heartbeats(bmc, context, agent, &timing, (reply.node.uuid, token, timeout)).await
 }
 
 /// Sends inspection data. 404 and 400 mean that the server expects none, which is the usual case.
-async fn send_inspection_data(bmc: &SimulatedBmc, context: &AgentContext, timing: &AgentTiming) {
+async fn send_inspection_data(
+    bmc: &SimulatedBmc,
+    context: &AgentContext,
+    timing: &AgentTiming,
+    secret: Option<&str>,
+) {
     let report = bmc.with_model(|machine, _| inventory::inspection_report(machine, bmc.address));
     for attempt in 0..INSPECTION_ATTEMPTS {
-        match context.send_inspection_data(&report).await {
+        match context.send_inspection_data(&report, secret).await {
             Ok(())
             | Err(AgentCallError::Status(StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST)) => {
                 return;
@@ -169,7 +176,7 @@ async fn send_heartbeats(
     (node, token, timeout): (Uuid, String, Duration),
 ) {
     let heartbeat = Heartbeat {
-        callback_url: context.callback_url(bmc),
+        callback_url: context.callback_url(),
         agent_token: token,
         agent_version: Some(AGENT_VERSION.to_owned()),
         agent_verify_ca: context.certificate.clone(),

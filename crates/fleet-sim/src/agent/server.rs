@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command API of agents: one listener for all, with the machine's index as path prefix.
+//! The command API of agents: one listener for all. The token of a request identifies the machine.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::simulated_bmc::SimulatedBmc;
 /// Limit for request bodies; commands may contain a config drive.
 const MAX_BODY_BYTES: usize = 128 << 20;
 
-/// All machines of a fleet, to find their agents by index.
+/// All machines of a fleet, to find their agents by token.
 pub(crate) struct AgentDirectory {
     pub(crate) bmcs: Vec<Arc<SimulatedBmc>>,
     pub(crate) context: Arc<AgentContext>,
@@ -40,18 +40,19 @@ impl CommandRejection {
     }
 }
 
-/// Handles a request to an agent. Closes the connection if the machine runs no agent.
+/// Handles a request to an agent. Closes the connection if the machine with the token runs no agent.
 pub(crate) async fn handle(
     agents: Arc<AgentDirectory>,
     request: Request<Incoming>,
 ) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let mut path = head.uri.path().trim_start_matches('/').splitn(2, '/');
-    let index = path.next().and_then(|index| index.parse::<usize>().ok());
-    let Some(bmc) = index.and_then(|index| agents.bmcs.get(index)) else {
-        return Err(ConnectionClosed);
+    let token = query_parameter(head.uri.query().unwrap_or_default(), "agent_token");
+    let index = token.and_then(|token| agents.context.machine_with_token(token));
+    let Some(bmc) = index.and_then(|index| agents.bmcs.get(usize::try_from(index).ok()?)) else {
+        let rejection = CommandRejection::new(StatusCode::UNAUTHORIZED, "Token invalid.");
+        return Ok(rejection_response(&rejection));
     };
-    let rest = path.next().unwrap_or_default().trim_matches('/');
+    let rest = head.uri.path().trim_matches('/');
     let agent = bmc
         .agent()
         .filter(|agent| agent.network_down_for(bmc.now()).is_none())

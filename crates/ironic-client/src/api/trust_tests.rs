@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
@@ -51,7 +50,8 @@ fn start_self_signed_server() -> (String, String) {
 
 async fn get_nodes(url: &str, trust: TlsTrust) -> Result<Value, IronicClientError> {
     let (url, origin) = (Some(url.to_owned()), "the test".to_owned());
-    let target = ApiTarget { url, login: ApiLogin::Anonymous, trust, origin };
+    let login = ApiLogin::Anonymous;
+    let target = ApiTarget { url, login, trust, unix_socket: None, origin };
     Api::new(target)?.get("/v1/nodes").await
 }
 
@@ -64,7 +64,7 @@ async fn accepts_only_given_certificates() {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let with_ca = |ca_file| TlsTrust { ca_file: Some(ca_file), accept_any: false };
+    let with_ca = |ca_file| TlsTrust { ca_file: Some(ca_file), ..TlsTrust::default() };
 
     let error = get_nodes(&url, TlsTrust::default()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Unreachable);
@@ -80,6 +80,6 @@ async fn accepts_only_given_certificates() {
 
     let nodes = serde_json::json!({"nodes": []});
     assert_eq!(get_nodes(&url, with_ca(file("own.pem", &pem))).await.unwrap(), nodes);
-    let any = TlsTrust { ca_file: None, accept_any: true };
+    let any = TlsTrust { accept_any: true, ..TlsTrust::default() };
     assert_eq!(get_nodes(&url, any).await.unwrap(), nodes);
 }
