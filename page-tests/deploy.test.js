@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The deploy page, its progress, and the audit and images pages afterwards.
+// The deploy page, its progress, and the journal and images pages afterwards.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -119,10 +119,10 @@ test("allocates machines of a resource class and estimates the duration", async 
 
 test("searches the journal and links to the timeline", async () => {
   const { server, browser } = fixture;
-  const page = await browser.open(`${server.url}/ui/audit`);
-  const entries = page.locator(".audit-entry");
+  const page = await browser.open(`${server.url}/ui/journal`);
+  const entries = page.locator(".journal-entry");
   await entries.filter({ hasText: "requested active" }).first().waitFor();
-  await checkPage(page, "audit");
+  await checkPage(page, "journal");
   await page.getByLabel("Machine").fill("r01-u01");
   await page.getByRole("combobox", { name: /^Event/ }).selectOption({ label: "State changes" });
   await page.getByRole("searchbox", { name: "Search the journal" }).fill("active");
@@ -132,7 +132,7 @@ test("searches the journal and links to the timeline", async () => {
       texts.length > 0 && texts.every((text) => text.includes("r01-u01") && text.includes("active"))
     );
   });
-  await screenshot(page, "audit");
+  await screenshot(page, "journal");
   const seq = await entries.first().getAttribute("data-seq");
   await entries.first().locator("a").first().click();
   await page.waitForURL(/\/ui\/machines\/r01-u01\?at=/);
@@ -140,7 +140,7 @@ test("searches the journal and links to the timeline", async () => {
   await page.goBack();
   await page.getByLabel("Machine").fill("no-such-machine");
   await page.getByRole("alert").waitFor();
-  await checkPage(page, "error in the audit");
+  await checkPage(page, "error in the journal");
 });
 
 test("lists images in use and in the cache", async () => {

@@ -222,7 +222,7 @@ test("gives up on a request without a response", async () => {
   await page.route("**/v1/ferrite/journal*", () => {
     /* Never responds. */
   });
-  await page.goto(`${fixture.server.url}/ui/audit`);
+  await page.goto(`${fixture.server.url}/ui/journal`);
   await page.clock.runFor(1000);
   await requested;
   await page.clock.runFor(121_000);
@@ -252,16 +252,16 @@ test("recovers from invalid addresses and modules that do not load", async () =>
   const { server } = fixture;
   const page = await open("fleet?look=table&state=%25zz");
   await page.getByRole("navigation").waitFor();
-  await page.route("**/app/audit/page.js", (route) => route.abort());
-  await page.getByRole("link", { name: "Audit" }).click();
+  await page.route("**/app/journal/page.js", (route) => route.abort());
+  await page.getByRole("link", { name: "Journal" }).click();
   await page.getByText("This page could not be loaded").waitFor();
   await screenshot(page, "page-error");
   await page.getByRole("link", { name: "Images" }).click();
   await page.getByRole("heading", { name: "Images" }).first().waitFor();
-  await page.unroute("**/app/audit/page.js");
-  await page.goto(`${server.url}/ui/audit?span=own&from=yesterday`);
+  await page.unroute("**/app/journal/page.js");
+  await page.goto(`${server.url}/ui/journal?span=own&from=yesterday`);
   await page.getByRole("search", { name: "Filters" }).waitFor();
-  await page.locator(".audit-entry").first().waitFor();
+  await page.locator(".journal-entry").first().waitFor();
   await page.evaluate(() => history.pushState(null, "", "/ui/machines/%zz"));
   await page.evaluate(() => dispatchEvent(new PopStateEvent("popstate")));
   await page.getByText(/does not exist|cannot be loaded/).waitFor();

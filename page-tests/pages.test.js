@@ -138,7 +138,12 @@ const PAGES = [
   "sightings",
   "automation",
   "automation?kind=rules",
-  "audit?kind=all",
+  "journal?kind=all",
+  "audit-log",
+  "deployments",
+  "access",
+  "access?tab=projects",
+  "access?tab=tokens",
 ];
 const LOOKS = [{ theme: "dark" }, { theme: "light" }, { theme: "dark", width: 390, height: 844 }];
 for (const path of PAGES) {

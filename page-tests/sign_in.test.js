@@ -46,14 +46,14 @@ test("rejects a write with a cookie but without the header", async () => {
   const { server } = fixture;
   const signedIn = await fetch(`${server.url}/ui/session`, {
     method: "POST",
-    headers: { "X-Ferrite-Page": "1" },
+    headers: { "X-Ferrite-Page": "1", "Content-Type": "application/json" },
     body: JSON.stringify({ username: "admin", password: server.password }),
   });
   const cookie = signedIn.headers.get("set-cookie").split(";")[0];
   const create = (headers) =>
     fetch(`${server.url}/v1/nodes`, {
       method: "POST",
-      headers: { Cookie: cookie, ...headers },
+      headers: { Cookie: cookie, "Content-Type": "application/json", ...headers },
       body: '{"driver": "fake-hardware"}',
     });
   assert.equal((await create({})).status, 403);

@@ -22,7 +22,7 @@ export async function serveFilesFromDisk(context) {
     (url) => url.pathname === "/ui" || url.pathname.startsWith("/ui/"),
     async (route) => {
       const { pathname } = new URL(route.request().url());
-      if (pathname === "/ui/session") return route.fallback();
+      if (/^\/ui\/(session$|oidc\/)/.test(pathname)) return route.fallback();
       const [, name] = /^\/ui\/@[^/]*\/(.+)$/.exec(pathname) ?? [];
       const file = name ?? "index.html";
       const text = await readFile(path.join(FILES, file), "utf8");

@@ -42,7 +42,7 @@ export async function startServer({ auth = "none", boots = false, config: extra 
   children.push(server);
   const url = await outputMatching(server, /listening on (http:\/\/[0-9.:]+)/);
   const password =
-    auth === "basic" ? (await readFile(path.join(home, "admin-password"), "utf8")).trim() : null;
+    auth !== "none" ? (await readFile(path.join(home, "admin-password"), "utf8")).trim() : null;
   const request = apiClient(url, password);
   return {
     url,
@@ -175,6 +175,10 @@ function serveImage() {
 const ENVIRONMENT = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !name.startsWith("FERRITE_")),
 );
+// Simulated machines get no addresses from DHCP, so their agents have no boot proof.
+ENVIRONMENT.FERRITE_CONDUCTOR__AGENT_BOOT_PROOF = "none";
+// The file server of the tests has a loopback address.
+ENVIRONMENT.FERRITE_IMAGES__ALLOW_LOCAL_URLS = "true";
 
 function start(args) {
   const child = spawn(BINARY, args, { stdio: ["ignore", "pipe", "pipe"], env: ENVIRONMENT });

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { KIND_OPTIONS, journalParameters } from "../../crates/web-ui/page/app/audit/query.js";
+import { KIND_OPTIONS, journalParameters } from "../../crates/web-ui/page/app/journal/query.js";
 import { EVENT, EVENT_KINDS } from "../../crates/web-ui/page/app/generated.js";
 import {
   axisTicks,

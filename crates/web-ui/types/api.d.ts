@@ -98,6 +98,9 @@ interface Filters {
 interface NodeRecord {
   uuid: string;
   name: string | null;
+  /** The projects that own and lease the machine. */
+  owner?: string | null;
+  lessee?: string | null;
   provision_state: string;
   target_provision_state: string | null;
   power_state: string | null;

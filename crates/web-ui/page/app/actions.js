@@ -158,6 +158,17 @@ export function actionById(id) {
 }
 
 /**
+ * The policy rule that an action needs.
+ * @param {ActionDefinition} action
+ */
+export function ruleOf({ id, isPower }) {
+  if (isPower) return "baremetal:node:set_power_state";
+  if (id === "maintenance-on") return "baremetal:node:set_maintenance";
+  if (id === "maintenance-off") return "baremetal:node:clear_maintenance";
+  return "baremetal:node:set_provision_state";
+}
+
+/**
  * The headline of an action's confirmation.
  * @param {ActionDefinition} action
  */

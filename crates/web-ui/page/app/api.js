@@ -27,13 +27,14 @@ const TIMEOUT_MS = 120_000;
 
 /**
  * Sends a request and returns the JSON of the response, or null if it has no body. With `keepalive`
- * the request is sent even if the tab is closed.
+ * the request is sent even if the tab is closed. With `hasPassword` a 401 is about the password in the
+ * body, not about the session.
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
  * @returns {Promise<any>}
  */
-export async function request(method, path, body, { keepalive = false } = {}) {
+export async function request(method, path, body, { keepalive = false, hasPassword = false } = {}) {
   /** @type {Record<string, string>} */
   const headers = { ...HEADERS };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -55,7 +56,7 @@ export async function request(method, path, body, { keepalive = false } = {}) {
   } finally {
     clearTimeout(timer);
   }
-  if (!response.ok) throw toApiError(response, text);
+  if (!response.ok) throw toApiError(response, text, !hasPassword);
   return text ? JSON.parse(text) : null;
 }
 
@@ -66,12 +67,13 @@ function timeoutMessage(method) {
 }
 
 /**
- * Converts an error response into the error to throw.
+ * Converts an error response into the error to throw. A 401 ends the session unless `isAboutSession` is
+ * false.
  * @param {Response} response
  * @param {string} text
  */
-export function toApiError(response, text) {
-  if (response.status === 401) markSignedOut();
+export function toApiError(response, text, isAboutSession = true) {
+  if (response.status === 401 && isAboutSession) markSignedOut();
   return new ApiError(response.status, errorText(text) || `HTTP status ${response.status}.`);
 }
 

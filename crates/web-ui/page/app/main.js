@@ -2,6 +2,7 @@
 // Starts the application.
 
 import { html, render } from "../vendor/preact-htm.js";
+import { followSession } from "./caller.js";
 import { loadSession } from "./session.js";
 import { Shell } from "./shell.js";
 
@@ -11,5 +12,6 @@ const RETRY_MS = 2000;
 const start = () => loadSession().catch(() => setTimeout(start, RETRY_MS));
 
 const root = document.getElementById("app");
+followSession();
 if (root) render(html`<${Shell} />`, root);
 start();

@@ -3,6 +3,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact-htm.js";
 import { get } from "./api.js";
+import { caller, matchesAnyRule } from "./caller.js";
 import { fleet, loadFleet } from "./fleet/model.js";
 import { searchRows } from "./fleet/rows.js";
 import { Icon } from "./icons.js";
@@ -127,8 +128,8 @@ function machineItem(row, note) {
  * @returns {PaletteItem[]}
  */
 function pageItems(needle) {
-  return PAGES.flatMap(({ path, label, icon }) =>
-    icon && label?.toLowerCase().includes(needle)
+  return PAGES.flatMap(({ path, label, icon, rules }) =>
+    icon && label?.toLowerCase().includes(needle) && matchesAnyRule(caller.value, rules)
       ? [{ key: path, label, note: "page", icon, open: () => navigate(path) }]
       : [],
   );

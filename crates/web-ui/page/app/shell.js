@@ -2,19 +2,21 @@
 // The application frame: navigation, connection state, theme, search, and the current page.
 
 import { html, useEffect, useErrorBoundary, useState } from "../vendor/preact-htm.js";
+import { caller, matchesAnyRule, rolesText, scopeLabel } from "./caller.js";
 import { connection } from "./event_stream.js";
 import { Icon, Logo } from "./icons.js";
 import { useObservable } from "./observable.js";
 import { PAGES } from "./pages.js";
 import { Palette } from "./palette.js";
 import { href, route } from "./route.js";
-import { session, signOut } from "./session.js";
+import { isSignedOut, session, signOut } from "./session.js";
 import { SignIn } from "./sign_in.js";
 import { switchTheme, theme } from "./theme.js";
 import { Toasts } from "./toasts.js";
 
 export function Shell() {
   const current = useObservable(session);
+  const known = useObservable(caller);
   const [searching, setSearching] = useState(false);
   useEffect(() => {
     const onKey = (event) => {
@@ -30,7 +32,9 @@ export function Shell() {
     return () => removeEventListener("keydown", onKey);
   }, []);
   if (!current) return null;
-  if (current.needed && !current.user) return html`<${SignIn} /><${Toasts} />`;
+  if (isSignedOut(current)) return html`<${SignIn} /><${Toasts} />`;
+  // Nothing is shown before it is known what the caller may see.
+  if (known === undefined) return null;
   return html`<button class="skip" onClick=${() => document.getElementById("main")?.focus()}>Skip to content</button>
     <div class="shell">
       <${Navigation} user=${current.user} onSearch=${() => setSearching(true)} />
@@ -46,10 +50,11 @@ function Navigation({ user, onSearch }) {
     path: [first = "fleet"],
   } = useObservable(route);
   const isLight = useObservable(theme) === "light";
+  const known = useObservable(caller);
   return html`<nav aria-label="Pages">
     <a class="brand" href=${href("fleet")}><${Logo} /> <span>Ferrite</span></a>
     <button class="nav-item" onClick=${onSearch}><${Icon} name="search" /> Search <kbd>/</kbd></button>
-    ${PAGES.filter((page) => page.icon).map(
+    ${PAGES.filter((page) => page.icon && matchesAnyRule(known, page.rules)).map(
       (page) => html`<a key=${page.path} class="nav-item" href=${href(page.path)}
       aria-current=${first === page.path ? "page" : undefined}><${Icon} name=${page.icon} /> <span class="cut">${page.label}</span></a>`,
     )}
@@ -58,8 +63,9 @@ function Navigation({ user, onSearch }) {
       <button class="nav-item" onClick=${switchTheme}><${Icon} name=${isLight ? "moon" : "sun"} /> ${isLight ? "Dark" : "Light"}</button>
       ${
         user &&
-        html`<button class="nav-item" onClick=${signOut} title="Sign out ${user}">
-        <${Icon} name="out" /> <span class="cut">Sign out ${user}</span></button>`
+        html`<a class="nav-item account" href=${href("access", { tab: "account" })} title=${rolesText(known)}>
+        <${Icon} name="user" /> <span class="cut" data-account>${user}<small>${scopeLabel(known)}</small></span></a>
+        <button class="nav-item" onClick=${signOut} title="Sign out ${user}"><${Icon} name="out" /> <span class="cut">Sign out</span></button>`
       }
     </div>
   </nav>`;
@@ -94,11 +100,16 @@ function CurrentPage() {
   const { path } = useObservable(route);
   const [first = "fleet"] = path;
   const page = PAGES.find((candidate) => candidate.path === first);
+  const known = useObservable(caller);
   useEffect(() => {
     document.title = [path[1], page?.label ?? "Machine", "Ferrite"].filter(Boolean).join(" · ");
   }, [path.join("/")]);
   if (!page)
     return html`<div class="empty"><h2>Page not found</h2><a href=${href("fleet")}>Open the fleet</a></div>`;
+  if (!matchesAnyRule(known, page.rules))
+    return html`<div class="empty" role="alert"><h2>Your roles do not allow this page</h2>
+      <p>${page.label} needs the policy rule ${page.rules?.map((rule, index) => html`${index > 0 && " or "}<code key=${rule}>${rule}</code>`)}.
+        You have ${rolesText(known)}.</p></div>`;
   // The key discards the error state of another page.
   return html`<${LazyPage} key=${path.join("/")} page=${page} />`;
 }

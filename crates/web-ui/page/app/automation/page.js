@@ -3,8 +3,10 @@
 // inspection rules.
 
 import { html, useState } from "../../vendor/preact-htm.js";
+import { caller, denial, matchesAnyRule } from "../caller.js";
 import { Dialog } from "../dialog.js";
 import { FetchResult, useFetch } from "../fetching.js";
+import { RowButton } from "../form_dialog.js";
 import { Icon } from "../icons.js";
 import { Table } from "../machine/panel.js";
 import { useObservable } from "../observable.js";
@@ -18,9 +20,11 @@ import { RESOURCE_KINDS } from "./resource_kinds.js";
 
 export function AutomationPage() {
   const { query } = useObservable(route);
-  const kind = RESOURCE_KINDS.find(({ id }) => id === query.get("kind")) ?? RESOURCE_KINDS[0];
+  const known = useObservable(caller);
+  const kinds = RESOURCE_KINDS.filter(({ rules }) => matchesAnyRule(known, rules.list));
+  const kind = kinds.find(({ id }) => id === query.get("kind")) ?? kinds[0];
   return html`<div class="page"><header class="bar"><h1>Automation</h1></header>
-    <${Tabs} tabs=${RESOURCE_KINDS.map(({ id, label }) => [id, label])} selected=${kind.id} name="kind" label="Resource kinds">
+    <${Tabs} tabs=${kinds.map(({ id, label }) => [id, label])} selected=${kind.id} name="kind" label="Resource kinds">
       <${ResourceList} key=${kind.id} kind=${kind} /><//></div>`;
 }
 
@@ -30,13 +34,19 @@ function ResourceList({ kind }) {
   const [dialog, setDialog] = useState(
     /** @type {{ kind: "edit" | "matches" | "remove", item: any } | null} */ (null),
   );
+  const known = useObservable(caller);
+  // Only runbooks have an owner.
+  const reasonOf = (action, item) => denial(known, kind.rules[action], { owner: item?.owner });
+  const noCreate = reasonOf("create", null);
   const open = (name, item) => () => setDialog({ kind: name, item });
   const close = () => setDialog(null);
   const columns = [
     [
       "Name",
       (item) =>
-        html`<button class="link" onClick=${open("edit", item)}><strong>${kind.nameOf(item)}</strong></button>`,
+        reasonOf("update", item)
+          ? html`<strong>${kind.nameOf(item)}</strong>`
+          : html`<button class="link" onClick=${open("edit", item)}><strong>${kind.nameOf(item)}</strong></button>`,
     ],
     ...kind.columns,
     ["Actions", (item) => actions(item), "right nowrap"],
@@ -47,10 +57,11 @@ function ResourceList({ kind }) {
         html`<button class="button plain" aria-label="Machines that match ${kind.nameOf(item)}"
         onClick=${open("matches", item)}>Matches…</button>`
       }
-      <button class="button plain" aria-label="Edit ${kind.nameOf(item)}" onClick=${open("edit", item)}>Edit</button>
-      <button class="button plain danger-text" aria-label="Remove ${kind.nameOf(item)}" onClick=${open("remove", item)}>Remove</button></span>`;
+      <${RowButton} label="Edit" name="Edit ${kind.nameOf(item)}" reason=${reasonOf("update", item)} onClick=${open("edit", item)} />
+      <${RowButton} label="Remove" name="Remove ${kind.nameOf(item)}" isDangerous reason=${reasonOf("remove", item)}
+        onClick=${open("remove", item)} /></span>`;
   return html`<div class="kind-head"><p class="quiet grow">${kind.description}</p>
-      <button class="button primary" onClick=${open("edit", null)}><${Icon} name="plus" /> New ${kind.singular}</button></div>
+      <button class="button primary" disabled=${!!noCreate} title=${noCreate ?? undefined} onClick=${open("edit", null)}><${Icon} name="plus" /> New ${kind.singular}</button></div>
     <${FetchResult} result=${items}>${(list) =>
       list.length === 0
         ? html`<${EmptyState} title=${`No ${kind.label.toLowerCase()} yet`} />`

@@ -22,6 +22,7 @@ const itemPath = (collection) => (ident) => `/v1/${collection}/${encodeURICompon
  * @property {(item: any) => string} nameOf
  * @property {boolean} [needsName] the name of a new item is not one of the fields
  * @property {boolean} [hasMatches]
+ * @property {{ list: string[], create: string, update: string, remove: string }} rules policy rules
  * @property {object} example the initial content of a new item
  * @property {[string, (item: any) => unknown, string?][]} columns
  * @property {() => Promise<any[]>} list
@@ -91,6 +92,12 @@ export function patchOperations(before, value) {
 export const RESOURCE_KINDS = [
   {
     id: "flavours",
+    rules: {
+      list: ["ferrite:flavour:get"],
+      create: "ferrite:flavour:update",
+      update: "ferrite:flavour:update",
+      remove: "ferrite:flavour:update",
+    },
     label: "Flavours",
     singular: "flavour",
     hasMatches: true,
@@ -128,6 +135,12 @@ export const RESOURCE_KINDS = [
   },
   {
     id: "templates",
+    rules: {
+      list: ["baremetal:deploy_template:get"],
+      create: "baremetal:deploy_template:create",
+      update: "baremetal:deploy_template:update",
+      remove: "baremetal:deploy_template:delete",
+    },
     label: "Deploy templates",
     singular: "deploy template",
     description:
@@ -150,6 +163,12 @@ export const RESOURCE_KINDS = [
   },
   {
     id: "runbooks",
+    rules: {
+      list: ["baremetal:runbook:list_all", "baremetal:runbook:list"],
+      create: "baremetal:runbook:create",
+      update: "baremetal:runbook:update",
+      remove: "baremetal:runbook:delete",
+    },
     label: "Runbooks",
     singular: "runbook",
     description:
@@ -181,6 +200,12 @@ export const RESOURCE_KINDS = [
   },
   {
     id: "rules",
+    rules: {
+      list: ["baremetal:inspection_rule:list_all"],
+      create: "baremetal:inspection_rule:create",
+      update: "baremetal:inspection_rule:update",
+      remove: "baremetal:inspection_rule:delete",
+    },
     label: "Inspection rules",
     singular: "inspection rule",
     description: "Conditions over inspection data, and the actions on machines that match them.",

@@ -2,7 +2,8 @@
 // The bar with the actions for the selected machines.
 
 import { html, useState } from "../../vendor/preact-htm.js";
-import { actionById, isDangerous } from "../actions.js";
+import { actionById, isDangerous, ruleOf } from "../actions.js";
+import { caller, matchesAnyRule } from "../caller.js";
 import { Icon } from "../icons.js";
 import { useObservable } from "../observable.js";
 import { Popover } from "../popover.js";
@@ -27,6 +28,12 @@ const MORE_ACTIONS = [
 
 export function SelectionBar() {
   const { selected } = useObservable(selection);
+  const known = useObservable(caller);
+  // The server decides for each machine; hidden is what is allowed for none.
+  const allowed = (ids) => ids.filter((id) => matchesAnyRule(known, [ruleOf(actionById(id))]));
+  const [powerActions, mainActions, moreActions] = [POWER_ACTIONS, MAIN_ACTIONS, MORE_ACTIONS].map(
+    allowed,
+  );
   const [pending, setPending] = useState(
     /** @type {{ action: ActionDefinition, rows: FleetRow[] } | null} */ (null),
   );
@@ -53,12 +60,12 @@ export function SelectionBar() {
     html`<div class="selection-bar" role="toolbar" aria-label="Actions for the selection">
       <strong class="number" data-selected=${selected.size}>${selected.size.toLocaleString("en")} selected</strong>
       <span class="rule"></span>
-      <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`}>${items(POWER_ACTIONS)}<//>
-      ${MAIN_ACTIONS.map(
+      ${powerActions.length > 0 && html`<${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`}>${items(powerActions)}<//>`}
+      ${mainActions.map(
         (id) => html`<button key=${id} class="button ${id === "undeploy" ? "danger-text" : ""}"
         onClick=${() => begin(id)}>${actionById(id).label}</button>`,
       )}
-      <${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>${items(MORE_ACTIONS)}<//>
+      ${moreActions.length > 0 && html`<${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>${items(moreActions)}<//>`}
       <span class="rule"></span>
       <button class="button plain" onClick=${clearSelection}>Clear <kbd>Esc</kbd></button>
     </div>`

@@ -2,13 +2,15 @@
 // The actions that the machine's state allows, and the dialog with the preview of an action.
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
-import { ACTIONS, actionById, isDangerous, titleOf } from "../actions.js";
+import { ACTIONS, actionById, isDangerous, ruleOf, titleOf } from "../actions.js";
 import { ferritePath, get } from "../api.js";
+import { caller, denial } from "../caller.js";
 import { requestDeploy } from "../deploy/request_deploy.js";
 import { Dialog } from "../dialog.js";
 import { ErrorNotice } from "../fetching.js";
 import { ActionForm, isFormComplete } from "../fleet/action_form.js";
 import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
 import { Plan } from "../plan.js";
 import { Popover } from "../popover.js";
 import { stateLabel } from "../states.js";
@@ -38,6 +40,8 @@ const SUGGESTED_ACTION = {
 /** @param {{ machine: MachineModel, value: MachineView }} props */
 export function Actions({ machine, value: { node, verbs } }) {
   const [pending, setPending] = useState(/** @type {ActionDefinition | null} */ (null));
+  const known = useObservable(caller);
+  const reasonOf = (action) => denial(known, ruleOf(action), node);
   const possible = ACTIONS.filter((action) => isPossible(action, node, verbs));
   const suggested = possible.find(({ id }) => id === SUGGESTED_ACTION[node.provision_state]);
   const others = possible.filter((action) => action !== suggested);
@@ -49,17 +53,21 @@ export function Actions({ machine, value: { node, verbs } }) {
   const item =
     (close) =>
     (action) => html`<button key=${action.id} class="item ${isDangerous(action) ? "danger" : ""}"
-    role="menuitem" onClick=${() => {
+    role="menuitem" disabled=${!!reasonOf(action)} title=${reasonOf(action) ?? undefined} onClick=${() => {
       close();
       setPending(action);
     }}>${action.label}</button>`;
   return html`<div class="actions" role="toolbar" aria-label="Actions">
-    ${suggested && html`<button class="button primary" onClick=${() => setPending(suggested)}>${suggested.label}</button>`}
+    ${
+      suggested &&
+      html`<button class="button primary" disabled=${!!reasonOf(suggested)} title=${reasonOf(suggested) ?? undefined}
+      onClick=${() => setPending(suggested)}>${suggested.label}</button>`
+    }
     ${others.slice(0, MAX_BUTTONS).map(
       (
         action,
       ) => html`<button key=${action.id} class="button wide-only ${action.isDisruptive || action.id === "undeploy" ? "danger-text" : ""}"
-      onClick=${() => setPending(action)}>${action.label}</button>`,
+      disabled=${!!reasonOf(action)} title=${reasonOf(action) ?? undefined} onClick=${() => setPending(action)}>${action.label}</button>`,
     )}
     <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`} align="right">${(close) => powerActions.map(item(close))}<//>
     <${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>

@@ -4,9 +4,11 @@
 
 import { html, useState } from "../../vendor/preact-htm.js";
 import { get, nodePath, patch } from "../api.js";
+import { caller, denial } from "../caller.js";
 import { useFetch } from "../fetching.js";
 import { Icon } from "../icons.js";
 import { parseObject } from "../json_input.js";
+import { useObservable } from "../observable.js";
 import { showError, showMessage } from "../toasts.js";
 import { changeOf, memberChanges } from "./node_patch.js";
 import { KeyValueList, Panel } from "./panel.js";
@@ -91,10 +93,15 @@ function useDraft(node) {
   };
 }
 
-/** @param {{ changes: number, onSave: Function, onDiscard: Function }} props */
-function SaveButtons({ changes, onSave, onDiscard }) {
+/** @param {{ node: NodeRecord, changes: number, onSave: Function, onDiscard: Function }} props */
+function SaveButtons({ node, changes, onSave, onDiscard }) {
+  const known = useObservable(caller);
+  // A lessee may change some fields; the server decides about each.
+  const reason =
+    denial(known, "baremetal:node:update", node) &&
+    denial(known, "baremetal:node:update_instance_info", node);
   return html`${changes > 0 && html`<button class="button" onClick=${onDiscard}>Discard</button>`}
-    <button class="button primary" disabled=${changes === 0} onClick=${onSave}>Save${changes ? ` ${changes}` : ""}</button>`;
+    <button class="button primary" disabled=${changes === 0 || !!reason} title=${reason ?? undefined} onClick=${onSave}>Save${changes ? ` ${changes}` : ""}</button>`;
 }
 
 /** @param {{ machine: MachineModel, node: NodeRecord }} props */
@@ -111,7 +118,7 @@ function Fields({ machine, node }) {
     const value = draft.valueOf(name);
     return typeof value === "boolean" ? (value ? "yes" : "no") : value;
   };
-  return html`<${Panel} title="Fields" actions=${html`<${SaveButtons} changes=${draft.changes.length} onSave=${onSave} onDiscard=${draft.discard} />`}>
+  return html`<${Panel} title="Fields" actions=${html`<${SaveButtons} node=${node} changes=${draft.changes.length} onSave=${onSave} onDiscard=${draft.discard} />`}>
     <div class="settings">
       ${TEXT_FIELDS.map(
         ([name, label]) => html`<label key=${name} class="field"><span>${label}</span>
@@ -144,7 +151,7 @@ function Interfaces({ machine, node }) {
     if (await save(machine, node, operations)) draft.discard();
   };
   return html`<${Panel} title="Interfaces of driver ${node.driver}"
-    actions=${html`<${SaveButtons} changes=${draft.changes.length} onSave=${onSave} onDiscard=${draft.discard} />`}>
+    actions=${html`<${SaveButtons} node=${node} changes=${draft.changes.length} onSave=${onSave} onDiscard=${draft.discard} />`}>
     <div class="settings">${INTERFACES.map(
       (kind) => html`<label key=${kind} class="field"><span>${kind}</span>
       <select value=${draft.valueOf(`${kind}_interface`)} onChange=${(event) => draft.set(`${kind}_interface`, event.currentTarget.value)}>

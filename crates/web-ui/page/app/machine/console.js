@@ -3,8 +3,10 @@
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
 import { get, nodePath, put } from "../api.js";
+import { caller, denial } from "../caller.js";
 import { useFetch } from "../fetching.js";
 import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
 import { showError } from "../toasts.js";
 import { Panel } from "./panel.js";
 
@@ -15,6 +17,7 @@ export function Console({ machine, value: { node } }) {
     [node.uuid, node.console_enabled, node.console_interface],
   );
   const [busy, setBusy] = useState(false);
+  const reason = denial(useObservable(caller), "baremetal:node:set_console_state", node);
   const setEnabled = async (enabled) => {
     setBusy(true);
     await put(nodePath(node.uuid, "/states/console"), { enabled }).catch(showError);
@@ -30,7 +33,8 @@ export function Console({ machine, value: { node } }) {
   return html`<${Panel} title="Console" icon="terminal"
     actions=${
       data &&
-      html`<button class="button ${isEnabled ? "" : "primary"}" disabled=${busy} onClick=${() => setEnabled(!isEnabled)}>
+      html`<button class="button ${isEnabled ? "" : "primary"}" disabled=${busy || !!reason} title=${reason ?? undefined}
+      onClick=${() => setEnabled(!isEnabled)}>
     ${isEnabled ? "Disable" : "Enable"}</button>`
     }>
     ${

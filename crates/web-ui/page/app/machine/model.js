@@ -3,6 +3,7 @@
 // reason), and its timeline, to which events are appended.
 
 import { ferritePath, get, nodePath } from "../api.js";
+import { caller, matchesRule } from "../caller.js";
 import { nextRetryDelay } from "../event_hub.js";
 import { connection, events } from "../event_stream.js";
 import { decodeRows } from "../fleet/rows.js";
@@ -13,6 +14,8 @@ import { showError } from "../toasts.js";
 const INITIAL_ENTRIES = 600;
 const PAGE_SIZE = 1000;
 const REFRESH_MS = 250;
+/** The interval of refreshes for callers who may not read the timeline, so get no events either. */
+const POLL_MS = 5000;
 /** Entries kept beyond those that were loaded explicitly, because a page can stay open for weeks. */
 const MAX_NEW_ENTRIES = 2000;
 
@@ -114,8 +117,13 @@ export class Machine extends Observable {
   async #start() {
     try {
       await this.refresh();
-      const uuid = this.value.node?.uuid;
-      if (!uuid) return;
+      const { node } = this.value;
+      if (!node) return;
+      const { uuid } = node;
+      if (!matchesRule(caller.value, "ferrite:node:timeline", node)) {
+        this.#poll();
+        return;
+      }
       const { timeline } = await get(ferritePath(uuid, `/timeline?last=${INITIAL_ENTRIES}`));
       if (this.#isStopped) return;
       this.set({
@@ -136,6 +144,14 @@ export class Machine extends Observable {
         this.#start();
       }, this.#delay);
     }
+  }
+
+  #poll() {
+    this.set({ ...this.value, isComplete: true });
+    const timer = setInterval(() => {
+      if (!document.hidden && this.#timer === null) this.#scheduleRefresh();
+    }, POLL_MS);
+    this.#unsubscribe = () => clearInterval(timer);
   }
 
   /**

@@ -3,6 +3,7 @@
 
 import { html } from "../../vendor/preact-htm.js";
 import { get, nodePath } from "../api.js";
+import { caller, matchesRule } from "../caller.js";
 import { FetchResult, useFetch } from "../fetching.js";
 import { ago } from "../times.js";
 import { linkStyle } from "../topology/model.js";
@@ -13,7 +14,9 @@ export function Network({ value: { node } }) {
   const network = useFetch(async () => {
     const [{ ports }, { switches }] = await Promise.all([
       get(nodePath(node.uuid, "/ports?detail=true")),
-      get(`/v1/ferrite/topology?node=${node.uuid}`),
+      matchesRule(caller.value, "ferrite:topology:get")
+        ? get(`/v1/ferrite/topology?node=${node.uuid}`)
+        : { switches: [] },
     ]);
     const links = switches.flatMap((one) => one.ports.map((port) => ({ ...port, switch: one })));
     return { ports, links };

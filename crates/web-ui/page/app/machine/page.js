@@ -2,6 +2,7 @@
 // The page of one machine: its state and actions above, its details in tabs below.
 
 import { html, useEffect, useMemo } from "../../vendor/preact-htm.js";
+import { caller, matchesRule } from "../caller.js";
 import { Icon } from "../icons.js";
 import { useObservable } from "../observable.js";
 import { href, route } from "../route.js";
@@ -18,17 +19,18 @@ import { Setup } from "./setup/page.js";
 import { Timeline } from "./timeline/page.js";
 
 /**
- * The tabs. A new one is a component with the properties `machine` and `value`, and a line here.
- * @type {[string, string, Function][]}
+ * The tabs. A new one is a component with the properties `machine` and `value`, and a line here, with
+ * the policy rule that its content needs.
+ * @type {[string, string, Function, string?][]}
  */
 const TABS = [
-  ["timeline", "Timeline", Timeline],
-  ["hardware", "Hardware", Hardware],
+  ["timeline", "Timeline", Timeline, "ferrite:node:timeline"],
+  ["hardware", "Hardware", Hardware, "baremetal:node:inventory:get"],
   ["network", "Network", Network],
-  ["setup", "BIOS, RAID, firmware", Setup],
-  ["console", "Console", Console],
-  ["logs", "Logs", Logs],
-  ["history", "History", History],
+  ["setup", "BIOS, RAID, firmware", Setup, "baremetal:node:bios:get"],
+  ["console", "Console", Console, "baremetal:node:get_console"],
+  ["logs", "Logs", Logs, "ferrite:node:agent_logs"],
+  ["history", "History", History, "baremetal:node:history:get"],
   ["configuration", "Configuration", Configuration],
 ];
 
@@ -40,15 +42,18 @@ export function MachinePage() {
   const machine = useMemo(() => new Machine(ident), [ident]);
   useEffect(() => () => machine.stop(), [machine]);
   const value = useObservable(machine);
+  const known = useObservable(caller);
 
   if (value.error && (!value.node || value.error.status === 404))
     return html`<${LoadError} ident=${ident} error=${value.error} />`;
   if (!value.node)
     return html`<div class="machine"><div class="counters"><div class="loading"></div></div></div>`;
-  const [id, , Tab] = TABS.find(([name]) => name === query.get("tab")) ?? TABS[0];
+  const { node } = value;
+  const tabs = TABS.filter(([, , , rule]) => !rule || matchesRule(known, rule, node));
+  const [id, , Tab] = tabs.find(([name]) => name === query.get("tab")) ?? tabs[0];
   return html`<div class="machine">
     <${Header} machine=${machine} value=${value} />
-    <${Tabs} tabs=${TABS} selected=${id} name="tab" label="Machine details">
+    <${Tabs} tabs=${tabs} selected=${id} name="tab" label="Machine details">
       <${Tab} key=${id} machine=${machine} value=${value} /><//>
   </div>`;
 }

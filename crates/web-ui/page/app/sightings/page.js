@@ -3,6 +3,7 @@
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
 import { get, remove } from "../api.js";
+import { caller, denial } from "../caller.js";
 import { FetchResult, useFetch } from "../fetching.js";
 import { Icon } from "../icons.js";
 import { useObservable } from "../observable.js";
@@ -61,6 +62,9 @@ export function SightingsPage() {
 /** @param {{ sighting: any, onEnrol: Function, onRemove: Function }} props */
 function SightingTile({ sighting, onEnrol, onRemove }) {
   const { mac, report, node_uuid: uuid, last_activity: activity, times } = sighting;
+  const known = useObservable(caller);
+  const noRemove = denial(known, "ferrite:sighting:delete");
+  const noEnrol = denial(known, "ferrite:sighting:enrol");
   const title = [report?.vendor, report?.model].filter(Boolean).join(" ") || "Unknown machine";
   const [firstSeen, lastSeen] = [sighting.first_seen_at, sighting.last_seen_at].map(Date.parse);
   return html`<li class="tile sighting" data-mac=${mac}>
@@ -68,8 +72,8 @@ function SightingTile({ sighting, onEnrol, onRemove }) {
       ${
         uuid
           ? html`<a class="button" href=${href(`machines/${uuid}`)}>Show machine</a>`
-          : html`<button class="button plain" aria-label="Remove ${mac}" onClick=${onRemove}>Remove</button>
-          <button class="button primary" aria-label="Enrol ${mac}" onClick=${onEnrol}><${Icon} name="plus" /> Enrol</button>`
+          : html`<button class="button plain" aria-label="Remove ${mac}" disabled=${!!noRemove} title=${noRemove ?? undefined} onClick=${onRemove}>Remove</button>
+          <button class="button primary" aria-label="Enrol ${mac}" disabled=${!!noEnrol} title=${noEnrol ?? undefined} onClick=${onEnrol}><${Icon} name="plus" /> Enrol</button>`
       }</div>
     <p class="facts">${describeSighting(sighting).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
     <p class="quiet">${activity && html`${activity} · `}<span title=${date(lastSeen)}>seen ${ago(lastSeen)}</span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The audit page: searches the journal of all machines, from the latest entry back. The filters are
+// The journal page: searches the journal of all machines, from the latest entry back. The filters are
 // part of the address; each entry links to its place in the machine's timeline.
 
 import { html, useEffect, useRef, useState } from "../../vendor/preact-htm.js";
@@ -61,7 +61,7 @@ function useJournalSearch(query) {
   return { ...result, busy, loadMore: () => load(result.next) };
 }
 
-export function AuditPage() {
+export function JournalPage() {
   const { query } = useObservable(route);
   const { entries, next, reached, error, busy, loadMore } = useJournalSearch(query);
   const status = () => {
@@ -71,15 +71,15 @@ export function AuditPage() {
         <span class="quiet">searched back to ${date(Date.parse(reached ?? ""))}</span>`;
     return entries.length > 0 && html`<span class="quiet">End of the journal.</span>`;
   };
-  return html`<${PageFrame} title="Audit" class="audit"
+  return html`<${PageFrame} title="Journal" class="journal"
     tools=${html`<${SearchField} name="text" value=${query.get("text") ?? ""} label="Search the journal"
       placeholder="verb, field, error…" />`}>
     <${Filters} query=${query} />
     ${error && html`<${ErrorNotice} message=${error.message} />`}
     ${
       entries.length > 0 &&
-      html`<ol class="audit-list" aria-label="Results">
-      ${entries.map((entry) => html`<${AuditEntry} key=${entry.seq} entry=${entry} />`)}</ol>`
+      html`<ol class="journal-list" aria-label="Results">
+      ${entries.map((entry) => html`<${JournalLine} key=${entry.seq} entry=${entry} />`)}</ol>`
     }
     ${
       !busy &&
@@ -88,7 +88,7 @@ export function AuditPage() {
       html`<${EmptyState} title="No matching entries">
       ${reached && html`<p>Searched back to ${date(Date.parse(reached))}.</p>`}<//>`
     }
-    <div class="audit-end" role="status">${status()}</div><//>`;
+    <div class="journal-end" role="status">${status()}</div><//>`;
 }
 
 /** @param {{ query: URLSearchParams }} props */
@@ -102,7 +102,7 @@ function Filters({ query }) {
     ${options.map(([id, title]) => html`<option key=${id} value=${id}>${title}</option>`)}</select></label>`;
   const time = (name, label) => html`<label class="field"><span>${label}</span>
     <input type="datetime-local" value=${value(name)} onInput=${set(name)} /></label>`;
-  return html`<div class="audit-filters" role="search" aria-label="Filters">
+  return html`<div class="journal-filters" role="search" aria-label="Filters">
     ${text("actor", "Actor", "user, conductor, address")}${text("node", "Machine", "name or UUID")}
     ${select("kind", "Event", KIND_OPTIONS)}${select("span", "Time", TIME_OPTIONS)}
     ${value("span") === "own" && html`${time("from", "From")}${time("to", "To")}`}
@@ -110,13 +110,13 @@ function Filters({ query }) {
 }
 
 /** @param {{ entry: JournalEntry }} props */
-function AuditEntry({ entry }) {
+function JournalLine({ entry }) {
   const { lane, title, detail, isError, state } = describe(entry);
   const timestamp = Date.parse(entry.at);
   const machine = entry.node_name ?? entry.node_uuid;
   const requestId = entry.actor.request_id;
   const hasColour = LANES.some(({ id }) => id === lane);
-  return html`<li class="audit-entry ${isError ? "bad" : ""} ${hasColour ? `lane-${lane}` : ""}" data-seq=${entry.seq}>
+  return html`<li class="journal-entry ${isError ? "bad" : ""} ${hasColour ? `lane-${lane}` : ""}" data-seq=${entry.seq}>
     <a class="number" href=${href(`machines/${machine}`, { at: String(entry.seq) })} title="Show in the timeline of ${machine}">
       <time datetime=${entry.at}>${DAY.format(timestamp)} ${preciseClock(timestamp)}</time></a>
     <span class="cut" title=${machine}>${

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The filters of the audit page, and the request parameters they stand for.
+// The filters of the journal page, and the request parameters they stand for.
 
 import { EVENT } from "../generated.js";
 
