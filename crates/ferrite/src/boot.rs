@@ -2,31 +2,37 @@
 //! Starts the boot servers (HTTP, TFTP, DHCP, mDNS) and connects them to the boot services.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use api_server::Metrics;
 use boot_plans::BootServices;
 use boot_server::{
-    BootDirectory, BootEventRecorder, DhcpLeaseFile, dhcp4, dhcp6, http, mdns, tftp,
+    BootDirectory, BootEventRecorder, DhcpLeaseFile, DhcpLeaseIndex, dhcp4, dhcp6, http, mdns, tftp,
 };
 use node_model::Timestamp;
 use store::{Store, StoreClock};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::boot_metrics::CountedBootEvents;
 use crate::config::Config;
+use crate::local_addresses::{IpFamily, default_route_address, host_addresses};
+use crate::tls::TlsService;
 
-/// Default port of the boot file server.
+/// Default ports of the boot file server.
 const HTTP_PORT: u16 = 6180;
+const HTTPS_PORT: u16 = 6183;
 const TFTP_PORT: u16 = 69;
 
 /// Bound servers that do not serve yet: a port conflict is found before the server reports readiness.
 pub(crate) struct BootServers {
     services: BootServices,
     http: Vec<http::BootHttpServer>,
+    https: Vec<http::BootHttpServer>,
     tftp: Vec<tftp::TftpServer>,
     dhcp4: Option<dhcp4::Dhcp4Listener>,
     dhcp6: Option<dhcp6::Dhcp6Listener>,
@@ -47,11 +53,17 @@ pub(crate) async fn open(
         if !config.dhcp.networks.is_empty() {
             bail!("dhcp.networks requires boot.enabled");
         }
+        if config.images.requires_signatures() {
+            bail!("signatures of images are verified by the boot services; set boot.enabled");
+        }
         return Ok(None);
     }
     let (settings, images) = (config.boot.clone(), config.images.clone());
     let (store, data_dir) = (store.clone(), data_dir.to_owned());
-    let open = move || BootServices::open(store, settings, &images, &data_dir, hostname, clock);
+    let required_proof = config.conductor.agent_boot_proof;
+    let open = move || {
+        BootServices::open(store, settings, &images, &data_dir, hostname, clock, required_proof)
+    };
     let services = tokio::task::spawn_blocking(open).await?;
     Ok(Some(services.context("cannot open the boot services")?))
 }
@@ -63,10 +75,19 @@ impl BootServers {
         services: &BootServices,
         data_dir: &Path,
         clock: fn() -> Timestamp,
+        tls: Option<&TlsService>,
+        metrics: &Metrics,
     ) -> anyhow::Result<Self> {
         let (recorder, event_writer) = services.event_recorder();
-        let recorder: Arc<dyn BootEventRecorder> = Arc::new(recorder);
-        let http = bind_http(config, services, &recorder, clock)?;
+        let recorder: Arc<dyn BootEventRecorder> =
+            Arc::new(CountedBootEvents::new(Arc::new(recorder), metrics));
+        let http = bind_http(&http_addresses(config), services, &recorder, clock, None)?;
+        let https = match tls {
+            Some(tls) => {
+                bind_http(&https_addresses(config), services, &recorder, clock, Some(tls))?
+            }
+            None => Vec::new(),
+        };
         let url = boot_file_url(config, &http)?;
         let servers = config.dhcp.server_config()?;
         let mut tftp = Vec::new();
@@ -94,12 +115,16 @@ impl BootServers {
                 clock,
             })
         };
+        let leases = DhcpLeaseIndex::default();
+        services.set_dhcp_leases(leases.clone());
+        let lease_store = |name: &str| {
+            Box::new(leases.indexed(Box::new(DhcpLeaseFile::new(data_dir.join(name)))))
+        };
         let dhcp4 = if servers.v4.interfaces.is_empty() {
             None
         } else {
-            let lease_file = DhcpLeaseFile::new(data_dir.join("dhcp-leases"));
-            let leases =
-                dhcp4::DhcpLeases4::load(Box::new(lease_file)).context("cannot serve DHCP")?;
+            let leases = dhcp4::DhcpLeases4::load(lease_store("dhcp-leases"))
+                .context("cannot serve DHCP")?;
             let listener = dhcp4::Dhcp4Listener::bind(
                 servers.v4.clone(),
                 leases,
@@ -117,9 +142,8 @@ impl BootServers {
                 ignored: servers.v4.ignored,
                 first_stage_loaders: servers.v4.first_stage_loaders,
             };
-            let lease_file = DhcpLeaseFile::new(data_dir.join("dhcpv6-leases"));
-            let leases =
-                dhcp6::DhcpLeases6::load(Box::new(lease_file)).context("cannot serve DHCPv6")?;
+            let leases = dhcp6::DhcpLeases6::load(lease_store("dhcpv6-leases"))
+                .context("cannot serve DHCPv6")?;
             let listener =
                 dhcp6::Dhcp6Listener::bind(settings, leases, dhcp_services(IpFamily::V6)?);
             Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
@@ -132,6 +156,7 @@ impl BootServers {
         Ok(Self {
             services: services.clone(),
             http,
+            https,
             tftp,
             dhcp4,
             dhcp6,
@@ -142,8 +167,13 @@ impl BootServers {
     }
 
     /// Starts the servers. `api` is the address on which the API listens.
-    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> RunningBootServers {
+    pub(crate) fn spawn(
+        self,
+        config: &Config,
+        api: SocketAddr,
+    ) -> anyhow::Result<RunningBootServers> {
         let api_url = api_url(config, api);
+        let agent_files_url = secure_file_url(config, &self.https)?;
         let is_remote = !config.dhcp.server_addresses().is_empty() || api.ip().is_unspecified();
         if is_remote && is_loopback_url(&api_url) {
             tracing::warn!(
@@ -153,9 +183,12 @@ impl BootServers {
             );
         }
         self.services.set_service_urls(&self.url, &api_url, config.dhcp.discovers());
+        if let Some(url) = &agent_files_url {
+            self.services.set_agent_files_url(url);
+        }
         let mut servers = JoinSet::new();
         servers.spawn(self.services.clone().maintain_caches());
-        for server in self.http {
+        for server in self.http.into_iter().chain(self.https) {
             servers.spawn(server.run());
         }
         for server in self.tftp {
@@ -170,7 +203,7 @@ impl BootServers {
         if !config.boot.mdns_interfaces.is_empty() {
             servers.spawn(announce_api(self.mdns, api_url));
         }
-        RunningBootServers { servers, event_writer: tokio::spawn(self.event_writer) }
+        Ok(RunningBootServers { servers, event_writer: tokio::spawn(self.event_writer) })
     }
 
     /// URL of the boot file server for machines.
@@ -235,34 +268,46 @@ async fn resolve_announcement(api_url: &str) -> anyhow::Result<mdns::MdnsService
 }
 
 fn bind_http(
-    config: &Config,
+    addresses: &[SocketAddr],
     services: &BootServices,
     recorder: &Arc<dyn BootEventRecorder>,
     clock: fn() -> Timestamp,
+    tls: Option<&TlsService>,
 ) -> anyhow::Result<Vec<http::BootHttpServer>> {
-    let tls = match (&config.boot.tls_certificate, &config.boot.tls_key) {
-        (Some(certificate), Some(key)) => {
-            Some(http::tls_from_files(certificate, key).context("boot.tls_certificate")?)
-        }
-        (None, None) => None,
-        (Some(_), None) => bail!("boot.tls_certificate requires boot.tls_key"),
-        (None, Some(_)) => bail!("boot.tls_key requires boot.tls_certificate"),
-    };
     let mut servers = Vec::new();
-    for listen in http_addresses(config) {
-        let mut settings = http::BootHttpSettings::new(listen);
-        settings.tls.clone_from(&tls);
+    for listen in addresses {
+        let mut settings = http::BootHttpSettings::new(*listen);
+        settings.tls = tls.map(|service| service.tls.server_config());
         let parts = http::BootHttpServices {
             files: Arc::new(services.clone()),
             events: Arc::clone(recorder),
             clock,
         };
+        let option = if tls.is_some() { "boot.tls_listen" } else { "--boot-listen" };
         let server = http::BootHttpServer::bind(settings, parts).with_context(|| {
-            format!("cannot serve files on {listen}; choose another address with --boot-listen")
+            format!("cannot serve files on {listen}; choose another address with {option}")
         });
         servers.push(server?);
     }
     Ok(servers)
+}
+
+/// Addresses of the boot file server with TLS: as configured, or port 6183 of those without TLS if the API
+/// uses TLS.
+pub(crate) fn https_addresses(config: &Config) -> Vec<SocketAddr> {
+    if !config.boot.enabled || !config.boot.tls_listen.is_empty() || !config.has_api_tls() {
+        let configured = config.boot.tls_listen.clone();
+        return if config.boot.enabled { configured } else { Vec::new() };
+    }
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for plain in http_addresses(config) {
+        let port = if plain.port() == 0 { 0 } else { HTTPS_PORT };
+        let address = SocketAddr::new(plain.ip(), port);
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
 }
 
 /// Addresses of the boot file server: as configured, or those of the API and of every DHCP network.
@@ -290,6 +335,25 @@ fn boot_file_url(config: &Config, servers: &[http::BootHttpServer]) -> anyhow::R
     if let Some(url) = &config.boot.http_url {
         return Ok(url.trim_end_matches('/').to_owned());
     }
+    let address = best_address(servers)?.context("boot.listen is empty")?;
+    Ok(format!("http://{}", reachable_address(config, address)))
+}
+
+/// URL of the boot file server with TLS, for agents; `None` if there is none, or if `boot.http_url` sets
+/// the URL for all machines.
+fn secure_file_url(
+    config: &Config,
+    servers: &[http::BootHttpServer],
+) -> anyhow::Result<Option<String>> {
+    if config.boot.http_url.is_some() {
+        return Ok(None);
+    }
+    let address = best_address(servers)?;
+    Ok(address.map(|address| format!("https://{}", reachable_address(config, address))))
+}
+
+/// The address of a server, of one that is not on loopback if possible.
+fn best_address(servers: &[http::BootHttpServer]) -> anyhow::Result<Option<SocketAddr>> {
     let mut addresses = Vec::new();
     for server in servers {
         addresses.push(
@@ -299,9 +363,7 @@ fn boot_file_url(config: &Config, servers: &[http::BootHttpServer]) -> anyhow::R
         );
     }
     let best = addresses.iter().find(|address| !address.ip().is_loopback());
-    let address = best.or(addresses.first()).context("boot.listen is empty")?;
-    let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
-    Ok(format!("{scheme}://{}", reachable_address(config, *address)))
+    Ok(best.or(addresses.first()).copied())
 }
 
 /// URLs of the boot file server by interface of the DHCP networks.
@@ -311,7 +373,6 @@ fn boot_urls_by_interface(
     family: IpFamily,
 ) -> anyhow::Result<HashMap<String, String>> {
     let mut urls = HashMap::new();
-    let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
     for (ip, interface) in config.dhcp.server_addresses() {
         if !family.has(ip) {
             continue;
@@ -323,19 +384,12 @@ fn boot_urls_by_interface(
             let covers = address.ip() == ip
                 || (address.ip().is_unspecified() && address.is_ipv4() == ip.is_ipv4());
             if covers {
-                let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
+                let url = format!("http://{}", SocketAddr::new(ip, address.port()));
                 urls.insert(interface.clone(), url);
             }
         }
     }
     Ok(urls)
-}
-
-/// IP version.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum IpFamily {
-    V4,
-    V6,
 }
 
 /// Whether the host of the URL is a loopback address.
@@ -348,7 +402,10 @@ fn is_loopback_url(url: &str) -> bool {
 fn api_url(config: &Config, listen: SocketAddr) -> String {
     match (&config.boot.api_url, &config.api.public_endpoint) {
         (Some(url), _) | (None, Some(url)) => url.clone(),
-        (None, None) => format!("http://{}", reachable_address(config, listen)),
+        (None, None) => {
+            let scheme = if config.has_api_tls() { "https" } else { "http" };
+            format!("{scheme}://{}", reachable_address(config, listen))
+        }
     }
 }
 
@@ -368,67 +425,13 @@ fn reachable_address(config: &Config, address: SocketAddr) -> SocketAddr {
         families.iter().find_map(|family| dhcp.iter().copied().find(|ip| family.has(*ip)));
     let ip = on_dhcp
         .or_else(|| families.iter().find_map(|family| default_route_address(*family)))
-        .or_else(|| families.iter().find_map(|family| host_address(*family)))
+        .or_else(|| families.iter().find_map(|family| host_addresses(*family).first().copied()))
         .unwrap_or(if address.is_ipv4() {
             Ipv4Addr::LOCALHOST.into()
         } else {
             Ipv6Addr::LOCALHOST.into()
         });
     SocketAddr::new(ip, address.port())
-}
-
-impl IpFamily {
-    fn has(self, ip: IpAddr) -> bool {
-        ip.is_ipv4() == (self == Self::V4)
-    }
-}
-
-/// The source address of the default route. No packet is sent: connecting a UDP socket only selects the
-/// address.
-fn default_route_address(family: IpFamily) -> Option<IpAddr> {
-    // Documentation addresses (RFC 5737, RFC 3849), which are never local.
-    let (any, remote): (SocketAddr, SocketAddr) = match family {
-        IpFamily::V4 => ((Ipv4Addr::UNSPECIFIED, 0).into(), ([192, 0, 2, 1], 9).into()),
-        IpFamily::V6 => {
-            let remote = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-            ((Ipv6Addr::UNSPECIFIED, 0).into(), (remote, 9).into())
-        }
-    };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(remote).ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
-}
-
-/// An address of this host that is neither loopback nor link-local.
-fn host_address(family: IpFamily) -> Option<IpAddr> {
-    match family {
-        IpFamily::V4 => parse_fib_trie(&std::fs::read_to_string("/proc/net/fib_trie").ok()?),
-        IpFamily::V6 => parse_if_inet6(&std::fs::read_to_string("/proc/net/if_inet6").ok()?),
-    }
-}
-
-/// Finds the first usable local address in `/proc/net/fib_trie`: a line `|-- ADDRESS` that is followed
-/// by `/32 host LOCAL`.
-fn parse_fib_trie(text: &str) -> Option<IpAddr> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let addresses = lines.windows(2).filter(|pair| pair[1] == "/32 host LOCAL");
-    let addresses = addresses.filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse().ok());
-    addresses
-        .filter(|ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local())
-        .map(IpAddr::from)
-        .next()
-}
-
-/// Finds the first address of global scope in `/proc/net/if_inet6`: address, interface index, prefix
-/// length, scope, flags and name.
-fn parse_if_inet6(text: &str) -> Option<IpAddr> {
-    const GLOBAL_SCOPE: &str = "00";
-    text.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [address, _, _, GLOBAL_SCOPE, ..] = fields[..] else { return None };
-        let bits = u128::from_str_radix(address, 16).ok()?;
-        Some(IpAddr::from(Ipv6Addr::from_bits(bits)))
-    })
 }
 
 /// The DHCPv6 server identifier (a DUID-UUID, RFC 6355). It is stored, because clients renew leases with
@@ -467,6 +470,9 @@ mod tests {
             assert!(url.ends_with(":6385"), "{url}");
         }
         assert_eq!(api_url(&config, "10.0.0.1:80".parse().unwrap()), "http://10.0.0.1:80");
+        let mut with_tls = Config::default();
+        with_tls.api.tls.mode = crate::config::TlsMode::On;
+        assert_eq!(api_url(&with_tls, "10.0.0.1:80".parse().unwrap()), "https://10.0.0.1:80");
         let network = "interface = \"eth1\"\naddress = \"10.9.0.1/24\"\nmode = \"reserve\"";
         let dhcp = toml::from_str(&format!("[[networks]]\n{network}")).unwrap();
         let with_dhcp = Config { dhcp, ..Config::default() };
@@ -479,24 +485,19 @@ mod tests {
     }
 
     #[test]
-    fn parses_addresses_of_the_kernel() {
-        let fib_trie = "Main:
-  +-- 0.0.0.0/0 3 0 5
-     |-- 127.0.0.1
-        /32 host LOCAL
-     |-- 10.1.0.0
-        /24 link UNICAST
-     |-- 10.1.0.7
-        /32 host LOCAL
-     |-- 10.1.0.255
-        /32 link BROADCAST
-";
-        assert_eq!(parse_fib_trie(fib_trie), Some(IpAddr::from([10, 1, 0, 7])));
-        assert_eq!(parse_fib_trie("Main:\n"), None);
-        let if_inet6 = "00000000000000000000000000000001 01 80 10 80 lo
-fe800000000000000000000000000001 02 40 20 80 eth0
-20010db8000000000000000000000007 02 40 00 80 eth0
-";
-        assert_eq!(parse_if_inet6(if_inet6), Some("2001:db8::7".parse().unwrap()));
+    fn file_service_uses_http_and_https_side_by_side() {
+        let addresses = |listen: &str| {
+            let mut config = Config::default();
+            config.api.listen = listen.parse().unwrap();
+            https_addresses(&config).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses("127.0.0.1:6385"), [] as [String; 0]);
+        assert_eq!(addresses("10.0.0.1:6385"), ["10.0.0.1:6183"]);
+        assert_eq!(addresses("10.0.0.1:0"), ["10.0.0.1:0"]);
+        let mut config = Config::default();
+        config.boot.tls_listen = vec!["10.0.0.2:443".parse().unwrap()];
+        assert_eq!(https_addresses(&config), config.boot.tls_listen);
+        config.boot.enabled = false;
+        assert_eq!(https_addresses(&config), []);
     }
 }

@@ -3,21 +3,31 @@
 //!
 //! The page `docs/configuration.md` is generated from these structs and those of other crates.
 
+mod auth;
 mod checks;
 mod dhcp;
+mod identity_services;
+mod policy;
 #[cfg(test)]
 mod reference;
+mod secrets;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use api_server::{ApiConfig, AuthStrategy, BodyLimits};
+use api_server::{ApiConfig, BodyLimits};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+pub(crate) use auth::{AuthMode, AuthModes};
 pub(crate) use dhcp::DhcpSection;
+pub(crate) use identity_services::AuthSection;
+pub(crate) use policy::PolicySection;
+pub(crate) use secrets::{SecretsSection, VaultSection};
+pub(crate) use tls::{TlsMode, TlsSection};
 
 /// The configuration file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,7 +36,10 @@ pub(crate) struct Config {
     /// Directory of the database, the key file and the user file.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) api: ApiSection,
+    pub(crate) auth: AuthSection,
+    pub(crate) policy: PolicySection,
     pub(crate) database: DatabaseSection,
+    pub(crate) secrets: SecretsSection,
     pub(crate) conductor: conductor::ConductorSettings,
     pub(crate) lifecycle: lifecycle::LifecycleSettings,
     pub(crate) drivers: driver_set::DriverSettings,
@@ -46,9 +59,10 @@ pub(crate) struct Config {
 pub(crate) struct ApiSection {
     /// Address and port to listen on, such as `0.0.0.0:6385`.
     pub(crate) listen: SocketAddr,
-    /// Authentication: `none`, `basic`, or `auto`, which is `none` if the API listens on a loopback
-    /// address and `basic` otherwise.
-    pub(crate) auth: AuthMode,
+    /// Authentication: `none`, `basic` (the htpasswd file), `local` (users and API tokens in the
+    /// database), `oidc` (OpenID Connect), `keystone`, several of them separated by commas, or `auto`, which
+    /// is `none` if the API listens on a loopback address and `basic` otherwise.
+    pub(crate) auth: AuthModes,
     /// The htpasswd file for `basic`; by default `htpasswd` in the data directory.
     pub(crate) htpasswd_file: Option<PathBuf>,
     /// URL of this API in links; by default the host of each request.
@@ -65,26 +79,35 @@ pub(crate) struct ApiSection {
     pub(crate) max_json_body_size_provision: usize,
     /// Maximum size of inspection data, in KiB.
     pub(crate) max_json_body_size_inspection: usize,
-    /// Maximum number of concurrent connections.
+    /// Host names by which clients reach this API, besides `localhost`, IP addresses, the name of this host
+    /// and those in `public_endpoint`, `tls.names`, `boot.api_url` and `boot.external_callback_url`. A name that starts
+    /// with a dot stands for all its subdomains, `*` for every name. Requests for other names are rejected,
+    /// because a web page can make a browser send them.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Maximum number of concurrent connections. A further one replaces one that waits for a request.
     pub(crate) max_connections: usize,
+    /// Maximum number of concurrent connections of one address (IPv6: of one /64 network) that has not
+    /// authenticated in the last 15 minutes.
+    pub(crate) max_connections_per_address: usize,
+    /// Memory for the bodies of all unauthenticated requests (inspection data, heartbeats, sign-ins), in
+    /// MiB. One address uses at most half of it.
+    pub(crate) unauthenticated_body_budget: usize,
+    /// Unauthenticated requests per second and address, with bursts of ten seconds. Agents and clients that
+    /// have authenticated lately may send ten times as many; 0 disables the limit.
+    pub(crate) unauthenticated_requests_per_second: u32,
+    /// Seconds within which the first request of a connection has to arrive.
+    pub(crate) head_timeout: u64,
     /// Seconds after which an idle connection is closed.
     pub(crate) idle_timeout: u64,
     /// Resource class of nodes that are created without one.
     pub(crate) default_resource_class: Option<String>,
     /// Conductor group of nodes that are created without one.
     pub(crate) default_conductor_group: String,
-}
-
-/// How clients authenticate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum AuthMode {
-    /// `none` on loopback, `basic` elsewhere.
-    Auto,
-    /// No authentication: every client has full access.
-    None,
-    /// HTTP basic authentication against an htpasswd file.
-    Basic,
+    /// Unix socket for clients on this host, with full access for root and the user of the server; by
+    /// default `ferrite.sock` in the data directory. An empty text disables it.
+    pub(crate) unix_socket: Option<PathBuf>,
+    /// TLS.
+    pub(crate) tls: TlsSection,
 }
 
 /// The database.
@@ -93,6 +116,7 @@ pub(crate) enum AuthMode {
 pub(crate) struct DatabaseSection {
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
     /// `mysql://user:password@host:port/database`; by default SQLite in the data directory.
+    /// [TLS of database connections](tls.md#database-connections) is set in the URL.
     pub(crate) url: Option<String>,
     /// Number of connections to a database server.
     pub(crate) connections: usize,
@@ -199,7 +223,7 @@ impl Default for ApiSection {
         let api = ApiConfig::default();
         Self {
             listen: api.listen,
-            auth: AuthMode::Auto,
+            auth: AuthMode::Auto.into(),
             htpasswd_file: None,
             public_endpoint: None,
             trust_forwarded_headers: api.trust_forwarded_headers,
@@ -208,10 +232,17 @@ impl Default for ApiSection {
             max_json_body_size: api.body_limits.small / 1024,
             max_json_body_size_provision: api.body_limits.provision / 1024,
             max_json_body_size_inspection: api.body_limits.inspection / 1024,
+            allowed_hosts: Vec::new(),
             max_connections: api.max_connections,
+            max_connections_per_address: api.max_connections_per_address,
+            unauthenticated_body_budget: api.unauthenticated_body_budget / (1024 * 1024),
+            unauthenticated_requests_per_second: api.unauthenticated_requests_per_second,
+            head_timeout: api.head_timeout.as_secs(),
             idle_timeout: api.idle_timeout.as_secs(),
             default_resource_class: None,
             default_conductor_group: String::new(),
+            unix_socket: None,
+            tls: TlsSection::default(),
         }
     }
 }
@@ -261,17 +292,6 @@ impl Default for LogSection {
     }
 }
 
-impl ApiSection {
-    /// Whether clients authenticate with the htpasswd file.
-    fn requires_password(&self) -> bool {
-        match self.auth {
-            AuthMode::None => false,
-            AuthMode::Basic => true,
-            AuthMode::Auto => !self.listen.ip().is_loopback(),
-        }
-    }
-}
-
 impl Config {
     /// Reads the file, if one is given, and applies the environment variables.
     pub(crate) fn load(
@@ -313,12 +333,9 @@ impl Config {
         let file = api.htpasswd_file.clone().unwrap_or_else(|| data_dir.join("htpasswd"));
         ApiConfig {
             listen: api.listen,
-            auth: if api.requires_password() {
-                AuthStrategy::Basic { file }
-            } else {
-                AuthStrategy::None
-            },
+            auth: api.auth.settings(api.listen.ip(), file, data_dir, &self.auth),
             public_endpoint: api.public_endpoint.clone(),
+            requires_client_certificate: self.requires_client_certificate(),
             trust_forwarded_headers: api.trust_forwarded_headers,
             public_metrics: api.public_metrics,
             max_limit: api.max_limit,
@@ -328,12 +345,36 @@ impl Config {
                 inspection: api.max_json_body_size_inspection * KIB,
             },
             idle_timeout: Duration::from_secs(api.idle_timeout),
+            allowed_hosts: self.allowed_hosts(),
             max_connections: api.max_connections,
+            max_connections_per_address: api.max_connections_per_address,
+            unauthenticated_body_budget: api.unauthenticated_body_budget * KIB * KIB,
+            unauthenticated_requests_per_second: api.unauthenticated_requests_per_second,
+            head_timeout: Duration::from_secs(api.head_timeout),
             default_resource_class: api.default_resource_class.clone(),
             default_conductor_group: api.default_conductor_group.to_lowercase(),
+            project_admin_can_manage_own_nodes: self.policy.project_admin_can_manage_own_nodes,
             conductor_timeout: Duration::from_secs(self.conductor.heartbeat_timeout),
             ..ApiConfig::default()
         }
+    }
+
+    /// The host names by which clients reach the API.
+    fn allowed_hosts(&self) -> Vec<String> {
+        let mut hosts = self.api.allowed_hosts.clone();
+        hosts.extend(self.api.tls.names.iter().cloned());
+        let urls = [&self.boot.api_url, &self.boot.external_callback_url];
+        hosts.extend(urls.into_iter().flatten().filter_map(|url| {
+            let (_, rest) = url.split_once("://")?;
+            let authority = rest.split(['/', '?']).next()?;
+            let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);
+            (!name.is_empty() && !name.ends_with(']')).then(|| name.to_owned())
+        }));
+        hosts.extend(self.conductor.host.clone());
+        let own = crate::service::host_name();
+        hosts.push(format!("{own}.local"));
+        hosts.push(own);
+        hosts
     }
 
     /// Settings of the database.
@@ -450,11 +491,12 @@ impl Config {
     }
 }
 
-/// Variables `FERRITE_*` that are not configuration keys: `FERRITE_PROFILE` of the client,
+/// Variables `FERRITE_*` that are not configuration keys: `FERRITE_PROFILE`, `FERRITE_URL` and
+/// `FERRITE_TOKEN` of the client,
 /// `FERRITE_BMC_PASSWORD` of `ferrite bmc record`, those of tests, and those that Kubernetes sets for
 /// a Service named `ferrite`.
 fn is_other_variable(key: &str) -> bool {
-    matches!(key, "PROFILE" | "BMC_PASSWORD" | "PORT")
+    matches!(key, "PROFILE" | "URL" | "TOKEN" | "BMC_PASSWORD" | "PORT")
         || ["TEST_", "PORT_", "SERVICE_"].iter().any(|prefix| key.starts_with(prefix))
 }
 
@@ -516,7 +558,7 @@ mod tests {
     fn empty_configuration_is_valid() {
         let config = load(&[]).unwrap();
         assert_eq!(config.api.listen.to_string(), "127.0.0.1:6385");
-        assert_eq!(config.api(Path::new("d")).auth, AuthStrategy::None);
+        assert_eq!(config.api(Path::new("d")).auth, authentication::AuthSettings::default());
         config.inspection().unwrap();
     }
 
@@ -584,10 +626,8 @@ mod tests {
     #[test]
     fn remote_api_requires_a_password() {
         let config = load(&[("FERRITE_API__LISTEN", "[::]:6385")]).unwrap();
-        let AuthStrategy::Basic { file } = config.api(Path::new("d")).auth else {
-            panic!("authentication is off");
-        };
-        assert_eq!(file, Path::new("d/htpasswd"));
+        let auth = config.api(Path::new("d")).auth;
+        assert_eq!(auth.htpasswd.as_deref(), Some(Path::new("d/htpasswd")));
     }
 
     #[test]

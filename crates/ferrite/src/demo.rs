@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use demo::{Demo, DemoArguments, ServerAccess, ServerSettings};
+use node_model::BootProof;
 
-use crate::config::{AuthMode, Config, LogSection};
+use crate::config::{AuthMode, Config, LogSection, TlsMode};
 use crate::process::{StopSignal, raise_open_file_limit};
 use crate::ramdisk::default_folder;
 use crate::service::{FerriteService, prepare_data_dir};
@@ -44,7 +45,9 @@ async fn run(demo: &Demo, config: Config) -> anyhow::Result<()> {
 fn server_config(settings: ServerSettings) -> Config {
     let mut config = Config { data_dir: Some(settings.data_dir), ..Config::default() };
     config.api.listen = settings.api_listen;
-    config.api.auth = AuthMode::Basic;
+    config.api.auth = AuthMode::Basic.into();
+    // A demonstration ends with the program; no machine and no browser has its CA.
+    config.api.tls.mode = TlsMode::Off;
     config.boot.listen = vec![settings.boot_listen];
     config.boot.http_url = settings.boot_http_url;
     config.boot.api_url = settings.boot_api_url;
@@ -56,6 +59,10 @@ fn server_config(settings: ServerSettings) -> Config {
     config.images.file_url_allowed_paths = settings.file_url_allowed_paths;
     config.inspection.hooks = settings.inspection_hooks.to_owned();
     config.lifecycle.fast_track = settings.fast_track;
+    // The machines get no addresses from DHCP, and QEMU translates theirs. The demonstration listens on
+    // loopback.
+    config.conductor.agent_boot_proof = BootProof::None;
+    config.conductor.check_agent_address = false;
     if let Some(priority) = settings.erase_devices_priority {
         config.drivers.agent.erase_devices_priority = Some(priority);
     }
@@ -68,7 +75,7 @@ fn server_access(service: &FerriteService) -> anyhow::Result<ServerAccess> {
     let password = std::fs::read_to_string(&first.path)
         .with_context(|| format!("cannot read {}", first.path.display()))?;
     Ok(ServerAccess {
-        url: format!("http://{}", service.address()),
+        url: service.url(),
         user: first.user.to_owned(),
         password: password.trim().to_owned(),
     })

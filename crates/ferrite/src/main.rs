@@ -3,15 +3,21 @@
 
 mod bmc;
 mod boot;
+mod boot_metrics;
+mod certificate_expiries;
 mod config;
 mod demo;
+mod local_addresses;
 mod ports;
 mod process;
 mod ramdisk;
+mod secrets;
 mod serve;
 mod service;
 mod sim;
 mod telemetry;
+mod tls;
+mod vault_keys;
 
 use std::process::ExitCode;
 
@@ -41,9 +47,12 @@ enum FerriteCommand {
     /// Build the ramdisk that machines boot the agent from.
     #[command(subcommand)]
     Ramdisk(ramdisk::RamdiskCommand),
+    /// Show and replace the key that encrypts the secrets in the database.
+    #[command(subcommand)]
+    Secrets(secrets::SecretsCommand),
     /// Commands of the API client.
     #[command(flatten)]
-    Client(ClientCommand),
+    Client(Box<ClientCommand>),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +63,7 @@ fn main() -> ExitCode {
         FerriteCommand::Sim(arguments) => sim::sim(&arguments),
         FerriteCommand::Bmc(command) => bmc::run(&command),
         FerriteCommand::Ramdisk(command) => ramdisk::run(&command),
+        FerriteCommand::Secrets(command) => secrets::run(&command),
         FerriteCommand::Client(command) => {
             return command_line::run(&command, FerriteArguments::command());
         }

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use anyhow::bail;
 
-use crate::boot::http_addresses;
+use crate::boot::{http_addresses, https_addresses};
 use crate::config::Config;
 
 /// The purpose of a listening port.
@@ -17,6 +17,8 @@ pub(crate) enum ListenPurpose {
     Api,
     /// Boot files for machines.
     BootFiles,
+    /// Files for agents, with TLS.
+    SecureFiles,
 }
 
 /// Checks that all ports can be bound. They are bound at the same time, so that two purposes with the
@@ -26,6 +28,11 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     if config.boot.enabled {
         required.extend(
             http_addresses(config).into_iter().map(|address| (ListenPurpose::BootFiles, address)),
+        );
+        required.extend(
+            https_addresses(config)
+                .into_iter()
+                .map(|address| (ListenPurpose::SecureFiles, address)),
         );
     }
     let mut bound: Vec<(ListenPurpose, TcpListener)> = Vec::new();
@@ -83,6 +90,7 @@ impl ListenPurpose {
         match self {
             Self::Api => ("the API and the web UI", "--listen (api.listen)"),
             Self::BootFiles => ("boot files", "--boot-listen (boot.listen)"),
+            Self::SecureFiles => ("files for agents", "boot.tls_listen"),
         }
     }
 }

@@ -10,10 +10,10 @@ use clap::Args;
 use driver_set::build_registry;
 use drivers::ExternalBootService;
 
-use crate::config::{AuthMode, Config};
+use crate::config::{AuthModes, Config, TlsMode};
 use crate::process::{StopSignal, print_line, raise_open_file_limit};
 use crate::service::{FerriteService, prepare_data_dir};
-use crate::{ports, ramdisk, telemetry};
+use crate::{ports, ramdisk, telemetry, tls};
 
 /// Options of `ferrite serve`. They override the configuration.
 #[derive(Args, Debug)]
@@ -31,9 +31,19 @@ pub(crate) struct ServeArguments {
     /// the API's address.
     #[arg(long, value_name = "ADDR:PORT")]
     boot_listen: Vec<SocketAddr>,
-    /// Authentication of clients.
-    #[arg(long)]
-    auth: Option<AuthMode>,
+    /// Authentication of clients: none, basic (htpasswd file), local (users in the database), oidc
+    /// (OpenID Connect), keystone, or several of them separated by commas.
+    #[arg(long, value_name = "MODE")]
+    auth: Option<AuthModes>,
+    /// TLS of the API: by default on, unless it listens on a loopback address.
+    #[arg(long, value_name = "MODE")]
+    tls: Option<TlsMode>,
+    /// The certificate of the server and its chain (PEM); by default one of an own CA.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The key of that certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
     /// The database, such as postgresql://user:password@host/ferrite.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
@@ -51,8 +61,15 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     if !arguments.boot_listen.is_empty() {
         config.boot.listen.clone_from(&arguments.boot_listen);
     }
-    if let Some(auth) = arguments.auth {
-        config.api.auth = auth;
+    if let Some(auth) = &arguments.auth {
+        config.api.auth = auth.clone();
+    }
+    if let Some(mode) = arguments.tls {
+        config.api.tls.mode = mode;
+    }
+    if arguments.tls_certificate.is_some() {
+        config.api.tls.certificate.clone_from(&arguments.tls_certificate);
+        config.api.tls.key.clone_from(&arguments.tls_key);
     }
     if arguments.database.is_some() {
         config.database.url.clone_from(&arguments.database);
@@ -76,14 +93,23 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
 /// Checks everything that can be checked before the data directory and the database are created.
 fn check(config: &Config) -> anyhow::Result<()> {
     config.dhcp.server_config()?;
+    config.key_source()?;
+    tls::check(config)?;
     build_registry(&config.drivers, Arc::new(ExternalBootService))
         .context("the driver configuration")?;
     ports::check(config)
 }
 
-/// Warns if the API is reachable from other hosts without authentication.
+/// Warns if the API is reachable from other hosts without authentication or TLS.
 fn warn_if_open(config: &Config) {
-    if config.api.auth == AuthMode::None && !config.api.listen.ip().is_loopback() {
+    if !config.has_api_tls() && !config.api.listen.ip().is_loopback() {
+        tracing::warn!(
+            listen = %config.api.listen,
+            "API does not use TLS; passwords and config drives are readable on the network"
+        );
+    }
+    let address = config.api.listen.ip();
+    if !config.api.auth.is_required(address) && !address.is_loopback() {
         tracing::warn!(
             listen = %config.api.listen,
             "API is reachable from other hosts without authentication"
@@ -116,8 +142,11 @@ fn announce(service: &FerriteService, data_dir: &Path) {
     if let Some(url) = &service.boot_url {
         print_line(&format!("machines boot from {url}"));
     }
-    let (address, data_dir) = (service.address(), data_dir.display());
-    print_line(&format!("ferrite listening on http://{address} (data in {data_dir})"));
+    if let Some(ca_file) = &service.ca_file {
+        print_line(&format!("clients verify this server with {}", ca_file.display()));
+    }
+    let (url, data_dir) = (service.url(), data_dir.display());
+    print_line(&format!("ferrite listening on {url} (data in {data_dir})"));
 }
 
 #[cfg(test)]

@@ -3,14 +3,13 @@
 
 use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
-use api_server::{
-    ApiServer, ApiServerHandle, App, AppParts, Authenticator, FirstPassword, Metrics, WEB_UI_ROUTES,
-};
+use api_server::{ApiServer, ApiServerHandle, App, AppParts, Metrics, WEB_UI_ROUTES};
+use authentication::{Authenticator, FirstPassword};
 use conductor::{Conductor, ConductorParts, PxeFilter, RunningConductor};
 use driver_set::{DriverSettings, build_registry};
 use drivers::{BootService, ExternalBootService};
@@ -23,13 +22,25 @@ use crate::boot::{self, BootServers, RunningBootServers};
 use crate::config::Config;
 use crate::ports::ListenPurpose;
 use crate::telemetry;
+use crate::tls;
 
 /// Time for running actions to finish at shutdown. Unfinished actions continue at the next start.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// File name of the default Unix socket in the data directory.
+const UNIX_SOCKET: &str = "ferrite.sock";
+/// Maximum length of the path of a Unix socket.
+const MAX_SOCKET_PATH: usize = 107;
+
 /// The running server.
 pub(crate) struct FerriteService {
     server: ApiServerHandle,
+    /// Whether the API uses TLS.
+    has_tls: bool,
+    /// The file with the certificate of the own CA, if it has issued the certificate of the server.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Replaces the certificate of the server.
+    certificate_task: Option<JoinHandle<()>>,
     /// URL of the boot file server, if it is enabled.
     pub(crate) boot_url: Option<String>,
     /// The generated password of the first user, if the user file was new.
@@ -52,14 +63,19 @@ impl FerriteService {
         let pxe_filter = PxeFilter::new(&config.pxe_filter)
             .context("cannot use pxe_filter.dhcp_hostsdir; create the directory first")?;
         let clock: StoreClock = Arc::new(now);
-        let store = Store::open(&config.store(data_dir), clock.clone())
+        let store = Store::open(&config.store_with_keys(data_dir)?, clock.clone())
             .context("cannot open the database")?;
         let hostname = config.conductor.host.clone().unwrap_or_else(host_name);
+        let tls_service = tls::open(config, &store, data_dir, now).await?.map(Arc::new);
+        let client_trust = tls::client_trust(config, tls_service.as_deref())?;
         let boot = boot::open(config, &store, data_dir, hostname.clone(), clock.clone()).await?;
         let boot_service: Arc<dyn BootService> = match &boot {
             Some(services) => Arc::new(services.clone()),
             None => Arc::new(ExternalBootService),
         };
+        if let (Some(services), Some(trust)) = (&boot, &client_trust) {
+            services.set_agent_trust(trust);
+        }
         let fast_track = config.lifecycle.fast_track;
         let heartbeat_validity = config.conductor.ramdisk_heartbeat_timeout;
         let drivers = DriverSettings { fast_track, heartbeat_validity, ..config.drivers.clone() };
@@ -74,9 +90,13 @@ impl FerriteService {
             inspection,
             clock: clock.clone(),
         });
-        let api = config.api(data_dir);
+        let mut api = config.api(data_dir);
+        api.ca_certificates = client_trust.map(|trust| trust.certificates.into());
         let (authenticator, first_password) =
-            Authenticator::new(&api.auth).context("cannot prepare the user file")?;
+            Authenticator::open(&api.auth, store.clone(), clock.clone())
+                .await
+                .context("cannot prepare authentication")?;
+        let policy = config.access_policy(data_dir)?;
         let metrics = Metrics::new();
         let collector = Box::new(telemetry::ConductorMetrics(conductor.clone()));
         metrics.register(|registry| registry.register_collector(collector));
@@ -87,27 +107,48 @@ impl FerriteService {
             conductor: conductor.clone(),
             clock,
             authenticator,
-            metrics,
+            policy,
+            metrics: metrics.clone(),
             boot: boot.clone(),
             more_routes: WEB_UI_ROUTES.to_vec(),
         })?;
+        if let Some(service) = &tls_service {
+            service.expiries.register(&metrics);
+            let expiries = service.expiries.clone();
+            app.set_certificate_expiries(Arc::new(move || expiries.current()));
+        }
         let server = ApiServer::bind(app)
             .map_err(|error| anyhow!("{}", ListenPurpose::Api.bind_error(listen, &error)))?;
+        let server = with_unix_socket(server, config, data_dir)?;
+        let has_tls = config.has_api_tls();
+        let server = match tls_service.as_ref().filter(|_| has_tls) {
+            Some(service) => Arc::clone(service).secure(server),
+            None => server,
+        };
         let boot = match &boot {
-            Some(services) => Some(BootServers::bind(config, services, data_dir, now)?),
+            Some(services) => {
+                let tls = tls_service.as_deref();
+                Some(BootServers::bind(config, services, data_dir, now, tls, &metrics)?)
+            }
             None => None,
         };
         let boot_url = boot.as_ref().map(|servers| servers.url().to_owned());
         let api = server.address().context("cannot determine the address of the API")?;
         // Boot servers start first: machines may be booting.
-        let boot_servers = boot.map(|servers| servers.spawn(config, api));
+        let boot_servers = boot.map(|servers| servers.spawn(config, api)).transpose()?;
         let running = conductor.start().await.context("cannot start the conductor")?;
         let (pxe_filter_stop, stopping) = watch::channel(false);
         let pxe_filter =
             pxe_filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
         let server = server.spawn()?;
+        let certificate_task = tls_service.as_ref().map(|service| {
+            tokio::spawn(Arc::clone(service).maintain(config.clone(), store.clone(), now))
+        });
         Ok(Self {
             server,
+            has_tls,
+            ca_file: tls_service.and_then(|service| service.ca_file.clone()),
+            certificate_task,
             boot_url,
             first_password,
             boot_servers,
@@ -124,6 +165,12 @@ impl FerriteService {
         self.server.address()
     }
 
+    /// The URL of the API.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.has_tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
+    }
+
     /// Waits until a part of the server ends unexpectedly.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         match &mut self.boot_servers {
@@ -136,6 +183,9 @@ impl FerriteService {
     /// Stops all parts: servers first, the store last.
     pub(crate) async fn stop(self) {
         self.server.stop().await;
+        if let Some(task) = self.certificate_task {
+            task.abort();
+        }
         drop(self.pxe_filter_stop);
         if let Some(filter) = self.pxe_filter {
             // Fails only after a panic, which was logged.
@@ -147,6 +197,31 @@ impl FerriteService {
         self.running.stop(SHUTDOWN_TIMEOUT).await;
         self.conductor.close_bmc_sessions().await;
         self.store.close();
+    }
+}
+
+/// Binds the Unix socket: the configured one, or the default one if its path can be used.
+fn with_unix_socket(
+    server: ApiServer,
+    config: &Config,
+    data_dir: &Path,
+) -> anyhow::Result<ApiServer> {
+    match &config.api.unix_socket {
+        Some(path) if path.as_os_str().is_empty() => Ok(server),
+        Some(path) => server
+            .with_unix_socket(path)
+            .with_context(|| format!("cannot listen on {} (api.unix_socket)", path.display())),
+        None => {
+            let path = data_dir.join(UNIX_SOCKET);
+            // Paths of sockets are limited to 107 bytes.
+            if path.as_os_str().len() > MAX_SOCKET_PATH {
+                tracing::warn!(path = %path.display(), "path is too long for a Unix socket; set api.unix_socket");
+                return Ok(server);
+            }
+            server.with_unix_socket(&path).with_context(|| {
+                format!("cannot listen on {}; set api.unix_socket", path.display())
+            })
+        }
     }
 }
 
@@ -176,7 +251,7 @@ pub(crate) fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
     }
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

@@ -32,7 +32,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         );
     }
     if let Some(file) = &config.api.htpasswd_file
-        && config.api.requires_password()
+        && config.api.auth.uses_htpasswd(config.api.listen.ip())
     {
         ensure!(
             file.exists(),
@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             file.display()
         );
     }
+    config.check_client_certificates()?;
     check_step_names(config)?;
     check_log_level(&config.log.level)
 }

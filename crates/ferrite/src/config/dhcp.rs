@@ -59,6 +59,9 @@ pub(crate) struct DhcpNetwork {
     pub(crate) mtu: Option<u16>,
     /// Lease time in seconds; 3600 by default.
     pub(crate) lease_time: Option<u64>,
+    /// Percentage of the IPv4 addresses in `ranges` that unknown machines may hold in `discover` mode, 1 to
+    /// 100; 75 by default. The others are left for enrolled machines, whatever an attacker requests.
+    pub(crate) unknown_share: Option<u8>,
     /// Another TFTP server.
     pub(crate) tftp_server: Option<IpAddr>,
 }
@@ -244,6 +247,11 @@ impl DhcpNetwork {
         if let Some(time) = self.lease_time()? {
             subnet.lease_time = time;
         }
+        match self.unknown_share {
+            None => {}
+            Some(share @ 1..=100) => subnet.unknown_share = share,
+            Some(share) => bail!("unknown_share is {share}; it is a percentage from 1 to 100"),
+        }
         Ok(subnet)
     }
 
@@ -371,6 +379,7 @@ mod tests {
             ("address = \"fd00::1/64\"\ngateway = \"10.0.0.1\"", "IPv4 networks only"),
             ("address = \"10.0.0.1/24\"\nmode = \"always\"", "always"),
             ("address = \"10.0.0.1/24\"\nlease_time = 0", "lease_time is 0"),
+            ("address = \"10.0.0.1/24\"\nunknown_share = 0", "unknown_share is 0"),
             ("address = \"10.0.0.1/24\"\nmtu = 5", "mtu is 5"),
             ("address = \"10.0.0.1/24\"\ngateway = \"10.9.0.1\"", "is outside"),
             (

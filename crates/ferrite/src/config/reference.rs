@@ -10,7 +10,18 @@ use super::Config;
 /// Sections: name, title, source file of the struct, name of the struct.
 const SECTIONS: &[(&str, &str, &str, &str)] = &[
     ("api", "The HTTP API", include_str!("../config.rs"), "ApiSection"),
+    ("api.tls", "TLS of the API and the file service", include_str!("tls.rs"), "TlsSection"),
+    (
+        "auth.oidc",
+        "Users of an OpenID Connect provider",
+        include_str!("identity_services.rs"),
+        "OidcSection",
+    ),
+    ("auth.keystone", "Users of Keystone", include_str!("identity_services.rs"), "KeystoneSection"),
+    ("policy", "What users with roles may do", include_str!("policy.rs"), "PolicySection"),
     ("database", "The database", include_str!("../config.rs"), "DatabaseSection"),
+    ("secrets", "The sealing keys", include_str!("secrets.rs"), "SecretsSection"),
+    ("secrets.vault", "Sealing keys in Vault", include_str!("secrets.rs"), "VaultSection"),
     (
         "conductor",
         "The conductor",
@@ -130,7 +141,8 @@ fn documented_fields(source: &str, name: &str) -> Vec<(String, String)> {
             is_skipped = true;
         } else if let Some((field, _)) = line.split_once(": ") {
             let key = field.rsplit(' ').next().expect("a field has a name").to_owned();
-            if !is_skipped {
+            // A section within a section has its own table.
+            if !is_skipped && !line.ends_with("Section,") {
                 keys.push((key, meaning.trim().replace('|', "\\|")));
             }
             meaning.clear();

@@ -209,10 +209,12 @@ fn images_are_written_once_although_the_server_is_killed() {
     }
 }
 
-/// Starts a server without boot services, which simulated machines do not use.
+/// Starts a server without boot services, which simulated machines do not use. So their agents have no
+/// boot proof.
 fn serve(home: &TestHome) -> ServerProcess {
     let config = home.path("ferrite.toml");
-    std::fs::write(&config, "[boot]\nenabled = false\n").unwrap();
+    std::fs::write(&config, "[boot]\nenabled = false\n[conductor]\nagent_boot_proof = \"none\"\n")
+        .unwrap();
     home.serve_with(&["--auth", "none", "--config", config.to_str().unwrap()])
 }
 

@@ -9,6 +9,7 @@ mod invalid_input;
 mod lost_responses;
 mod snapshot_mask;
 mod stock_ironic;
+mod users;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;

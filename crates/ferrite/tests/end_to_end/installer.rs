@@ -72,8 +72,9 @@ fn installer_error_is_the_reason_of_the_failure() {
 
 fn serve(home: TestHome) -> ApiOperator {
     let config = home.path("ferrite.toml");
+    // The test reads the kickstart without a DHCP lease.
     let settings = format!(
-        "[boot]\nlisten = [\"127.0.0.1:0\"]\n[images]\nfile_url_allowed_paths = [{:?}]\n\
+        "[boot]\nlisten = [\"127.0.0.1:0\"]\n[conductor]\nagent_boot_proof = \"none\"\n[images]\nfile_url_allowed_paths = [{:?}]\n\
          [drivers]\nenabled_deploy_interfaces = [\"direct\", \"fake\", \"anaconda\"]\n",
         home.path("")
     );

@@ -5,18 +5,23 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 mod agent_fleet;
+mod client_certificates;
 mod commands;
 mod demo;
 mod durability;
+mod identity;
 mod installer;
 mod journal;
 mod lab_deployments;
 mod netboot;
+mod overload;
 mod real_bmcs;
 mod real_clients;
 mod replicas;
+mod secrets;
 mod seeded_random;
 mod sim_command;
 mod slow_bmcs;
 mod start_and_stop;
 mod test_process;
+mod tls;

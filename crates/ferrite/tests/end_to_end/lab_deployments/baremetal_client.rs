@@ -12,17 +12,18 @@ use crate::test_process::output_of;
 /// The API version that the client requests.
 const VERSION: &str = "1.95";
 
-/// The client and its server.
+/// The client, its server, and the CA file of the server.
 pub(super) struct BaremetalClient {
     program: PathBuf,
     url: String,
+    ca_file: PathBuf,
 }
 
 impl BaremetalClient {
     /// Returns `None` if the client is not installed.
-    pub(super) fn new(url: &str) -> Option<Self> {
+    pub(super) fn new(url: &str, ca_file: PathBuf) -> Option<Self> {
         let program = clients()?.join("bin/baremetal");
-        Some(Self { program, url: url.to_owned() })
+        Some(Self { program, url: url.to_owned(), ca_file })
     }
 
     /// Runs a command that must succeed; returns its output.
@@ -37,6 +38,7 @@ impl BaremetalClient {
             .args(arguments)
             .env("OS_AUTH_TYPE", "none")
             .env("OS_ENDPOINT", &self.url)
+            .env("OS_CACERT", &self.ca_file)
             .env("OS_BAREMETAL_API_VERSION", VERSION);
         let output = output_of(&mut command);
         if output.status.success() {

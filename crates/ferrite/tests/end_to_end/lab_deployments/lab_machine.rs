@@ -79,7 +79,7 @@ impl<'a> DeployedLabMachine<'a> {
     ) -> Option<Self> {
         let dhcp = if boot_interface == "redfish-virtual-media" { "off" } else { "reserve" };
         let site = Self::start_site(lab, machine, agent, dhcp, "ipa-lldp-timeout=1", "");
-        let client = BaremetalClient::new(&site.operator.server.url())?;
+        let client = BaremetalClient::new(&site.operator.server.url(), site.path("data/ca.pem"))?;
         let mut arguments: Vec<String> =
             ["node", "create", "--name", machine, "--driver", driver].map(str::to_owned).to_vec();
         for (key, value) in info.as_object().expect("driver_info is an object") {

@@ -33,7 +33,7 @@ const IMAGE_VARIABLES: &[&str] = &[
 /// Prefix length of the lab's bridges.
 const PREFIX: u8 = 24;
 /// Timeout for storing observed boot events.
-const STORE_TIMEOUT: Duration = Duration::from_secs(60);
+const STORE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Number of base64 characters of the key of a boot plan.
 const KEY_LENGTH: usize = 43;
 

@@ -35,7 +35,7 @@ fn boots_the_agent(lab: &LabInventory) {
     let console = site.power_on();
     site.wait_until_up(&console, "unknown");
     let parameters = console.ramdisk_value("PARAMETERS").unwrap();
-    let home = format!("http://{}:6385", site.address());
+    let home = format!("https://{}:6385", site.address());
     for parameter in [
         format!("ipa-api-url={home}"),
         format!("ipa-inspection-callback-url={home}/v1/continue_inspection"),
@@ -63,7 +63,7 @@ fn boots_the_agent(lab: &LabInventory) {
 /// Settings with which unknown machines boot the test ramdisk as agent.
 fn agent_settings(lab: &LabInventory) -> String {
     let (_, address) = lab.bridge(MACHINE);
-    let report = format!("http://{address}:6385/v1/boot/{}/boot.ipxe", lab.mac(MACHINE));
+    let report = format!("http://{address}:6180/boot.ipxe");
     format!(
         "deploy_kernel = \"{}\"
 deploy_ramdisk = \"{}\"

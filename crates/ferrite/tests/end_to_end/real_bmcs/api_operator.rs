@@ -45,7 +45,12 @@ impl ApiOperator {
         let server = ServerProcess::start(command, &home.path("log")).unwrap_or_else(|error| {
             panic!("{error}");
         });
-        let client = server.client().with_timeout(TIMEOUT);
+        // The probe client has no TLS, which servers on other addresses than loopback use.
+        let client = match server.url().starts_with("https:") {
+            true => ProbeClient::on_socket(&home.path("data/ferrite.sock")),
+            false => server.client(),
+        };
+        let client = client.with_timeout(TIMEOUT);
         Self { server, client, home }
     }
 
