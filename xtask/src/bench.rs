@@ -5,6 +5,7 @@
 //! latencies. With `--against` another Ironic is measured in the same run, alternating phase by phase,
 //! so that load affects both. A benchmark never fails for being slow.
 
+mod access;
 mod agent;
 mod bench_server;
 mod boot;
@@ -13,9 +14,11 @@ mod fleet;
 mod load;
 mod meter;
 mod operator;
+mod password_guessing;
 mod phases;
 mod summary;
 mod table;
+mod tls_client;
 
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,6 +29,7 @@ use http_probe::ServerProcess;
 
 use crate::interrupt::Interrupt;
 use crate::{print, repository, shell};
+use access::AccessBenchOptions;
 use bench_server::BenchServer;
 use meter::CpuUsage;
 use phases::ApiBench;
@@ -73,6 +77,9 @@ pub(crate) struct ApiBenchOptions {
 /// Benchmarks other than that of the API.
 #[derive(Subcommand)]
 enum OtherBench {
+    /// TLS, API tokens and policy compared with an open server, and other clients while passwords are
+    /// guessed. Also the last part of `cargo xtask bench`.
+    Access(access::AccessBenchOptions),
     /// DHCP, TFTP and HTTP compared with dnsmasq and nginx. Needs root.
     Boot(boot::BootBenchOptions),
     /// Our agent compared with ironic-python-agent (size, memory, first heartbeat) and with `dd`
@@ -99,6 +106,7 @@ pub(crate) struct ApiBenchSettings {
 /// Runs the benchmark and prints the figures.
 pub(crate) fn run(options: &ApiBenchOptions) -> Result<()> {
     match &options.other {
+        Some(OtherBench::Access(options)) => return access::run(options),
         Some(OtherBench::Boot(options)) => return boot::run(options),
         Some(OtherBench::Agent(options)) => return agent::run(options),
         Some(OtherBench::Deploy(options)) => return deploy::run(options),
@@ -124,9 +132,13 @@ pub(crate) fn run(options: &ApiBenchOptions) -> Result<()> {
     };
     print::heading("measuring");
     let started = Instant::now();
-    let mut command = Command::new(repository::target(&root).join("release/ferrite"));
+    let ferrite = repository::target(&root).join("release/ferrite");
+    let mut command = Command::new(&ferrite);
     command.args(["serve", "--auth", "none", "--listen", "127.0.0.1:0", "--data-dir"]);
     command.arg(folder.path().join("data"));
+    // The load generator sends requests of agents that were not booted.
+    command.env("FERRITE_CONDUCTOR__AGENT_BOOT_PROOF", "none");
+    command.env("FERRITE_CONDUCTOR__CHECK_AGENT_ADDRESS", "false");
     let server = ServerProcess::start(&mut command, &folder.path().join("log"))?;
     server.client().send("GET", "/v1", None).context("the server does not respond")?;
     let start = (started.elapsed(), CpuUsage::of(server.pid())?.total());
@@ -163,7 +175,9 @@ pub(crate) fn run(options: &ApiBenchOptions) -> Result<()> {
     if outcome.is_err() {
         print::problem(&format!("the server's log ends with:\n{}", last_lines(&server.log())));
     }
-    outcome
+    outcome?;
+    drop(server);
+    access::measure(&ferrite, &AccessBenchOptions::default(), &interrupt)
 }
 
 fn measure(

@@ -56,6 +56,8 @@ enum XtaskCommand {
     },
     /// Check the rules of the code base: dependencies, file headers, retired words, links.
     Tidy,
+    /// Check licences, sources, duplicate versions and known vulnerabilities of the dependencies.
+    Deny,
     /// Measure the processor time of each operation, alone or next to another Ironic.
     Bench(bench::ApiBenchOptions),
     /// Regenerate the generated pages in `docs/`.
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         XtaskCommand::WithServers { command } => test::with_servers(&command),
         XtaskCommand::WithLab { command } => test::with_lab(&command),
         XtaskCommand::Tidy => tidy::run(),
+        XtaskCommand::Deny => test::cargo_deny::run(),
         XtaskCommand::Bench(options) => bench::run(&options),
         XtaskCommand::Docs => tidy::regenerate_documents(),
         XtaskCommand::Book => book::build(),

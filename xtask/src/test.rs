@@ -4,12 +4,15 @@
 
 pub(crate) mod agent_ramdisk;
 pub(crate) mod archive;
+pub(crate) mod cargo_deny;
+mod database_certificates;
 mod database_servers;
 mod image;
 pub(crate) mod isolated_network;
 pub(crate) mod kernel;
 mod lab;
 pub(crate) mod lab_inputs;
+mod oidc_provider;
 pub(crate) mod process;
 mod programs;
 mod python;
@@ -27,6 +30,7 @@ use anyhow::{Context, Result, bail};
 use crate::interrupt::Interrupt;
 use crate::{install, repository, shell, tidy};
 use agent_ramdisk::AgentBuild;
+use cargo_deny::CargoDenyInstall;
 use database_servers::DatabaseServers;
 use isolated_network::IsolatedNetwork;
 use lab_inputs::{BackgroundSetup, LabInputs, RunningLab};
@@ -68,6 +72,7 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
 
     // Packages and downloads need the network, not the compiler: both at once.
     let setup = full.then(|| BackgroundSetup::start(&root, &interrupt));
+    let cargo_deny = full.then(|| CargoDenyInstall::start(&root));
 
     report.step("formatting", || {
         shell::run(shell::cargo(&root).args(["fmt", "--all", "--check"]), &interrupt)
@@ -83,6 +88,14 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
         programs = programs::build(&root, &interrupt)?;
         Ok(())
     });
+    if let Some(cargo_deny) = cargo_deny {
+        let mut note = None;
+        report.step("dependency rules", || {
+            note = cargo_deny.check(&root, &interrupt)?.note();
+            Ok(())
+        });
+        report.note(note);
+    }
     let mut environment = None;
     if let Some(setup) = setup {
         report

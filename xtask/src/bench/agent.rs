@@ -80,7 +80,7 @@ pub(crate) fn run(options: &AgentBenchOptions) -> Result<()> {
     let mut summary = RoundsSummary::default();
     let outcome = measure(options, &sides, &mut site, folder.path(), &mut summary, &interrupt);
     print::heading("figures");
-    summary.print("ironic-python-agent, or dd");
+    summary.print("our agent", "ironic-python-agent, or dd");
     outcome
 }
 

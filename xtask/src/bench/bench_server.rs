@@ -2,10 +2,11 @@
 //! A measured server, and the invented machines that are enrolled on it.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use http_probe::ProbeClient;
+use http_probe::{ProbeClient, ProbeTls};
 use serde_json::{Value, json};
 
 /// A measured server.
@@ -17,6 +18,9 @@ pub(crate) struct BenchServer {
     pub(crate) pid: Option<u32>,
     /// Makes names and identifiers of this run unique on the server.
     run: u32,
+    /// Additional headers of each request.
+    headers: Vec<(&'static str, String)>,
+    tls: Option<Arc<dyn ProbeTls>>,
 }
 
 /// The purpose of the invented machines; part of their names, addresses and identifiers.
@@ -35,7 +39,19 @@ impl BenchServer {
         pid: Option<u32>,
         run: u32,
     ) -> Self {
-        Self { label, address, pid, run }
+        Self { label, address, pid, run, headers: Vec::new(), tls: None }
+    }
+
+    /// Adds a header to each request.
+    pub(crate) fn with_header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Uses TLS.
+    pub(crate) fn with_tls(mut self, tls: Arc<dyn ProbeTls>) -> Self {
+        self.tls = Some(tls);
+        self
     }
 
     /// From a URL such as `http://127.0.0.1:6385`.
@@ -53,11 +69,18 @@ impl BenchServer {
 
     pub(crate) fn client(&self) -> ProbeClient {
         // Ironic without Keystone trusts these headers; without them `owner` cannot be set.
-        ProbeClient::new(self.address)
+        let mut client = ProbeClient::new(self.address)
             .with_microversion("1.109")
             .with_header("X-Roles", "admin")
             .with_header("OpenStack-System-Scope", "all")
-            .with_timeout(Duration::from_secs(120))
+            .with_timeout(Duration::from_secs(120));
+        for (name, value) in &self.headers {
+            client = client.with_header(name, value);
+        }
+        match &self.tls {
+            Some(tls) => client.with_tls(Arc::clone(tls)),
+            None => client,
+        }
     }
 
     /// The UUID of a node.

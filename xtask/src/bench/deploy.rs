@@ -86,7 +86,7 @@ pub(crate) fn run(options: &DeployBenchOptions) -> Result<()> {
         }
     }
     print::heading("figures");
-    summary.print("ironic-python-agent");
+    summary.print("our agent", "ironic-python-agent");
     outcome
 }
 

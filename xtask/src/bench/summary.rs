@@ -52,9 +52,9 @@ impl RoundsSummary {
         }
     }
 
-    /// Prints the medians.
-    pub(crate) fn print(&self, other: &str) {
-        print::line(&format!("| figure | our agent | {other} | ratio | target | met |"));
+    /// Prints the medians of both columns.
+    pub(crate) fn print(&self, ours: &str, other: &str) {
+        print::line(&format!("| figure | {ours} | {other} | ratio | target | met |"));
         print::line("|---|---|---|---|---|---|");
         for row in &self.rows {
             print::line(&row.to_line());

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use super::database_certificates::DatabaseCertificates;
 use super::process::{Process, chown_to_unprivileged, free_port, unprivileged};
 use crate::install::DatabasePrograms;
 use crate::{print, random};
@@ -24,29 +25,38 @@ use crate::{print, random};
 pub(crate) struct DatabaseServers {
     postgres: ThrowawayServer,
     mariadb: ThrowawayServer,
+    certificates: DatabaseCertificates,
 }
 
 impl DatabaseServers {
     /// Starts both. They stop when the value is dropped, or when the calling thread ends.
     pub(crate) fn start(programs: &DatabasePrograms) -> Result<Self> {
         let started = Instant::now();
-        let postgres =
-            ThrowawayServer::start(&PostgresServer { folder: &programs.postgres_folder })?;
-        let mariadb = ThrowawayServer::start(&MariadbServer { programs })?;
+        let certificates = DatabaseCertificates::issue()?;
+        let postgres = ThrowawayServer::start(&PostgresServer {
+            folder: &programs.postgres_folder,
+            certificates: &certificates,
+        })?;
+        let mariadb =
+            ThrowawayServer::start(&MariadbServer { programs, certificates: &certificates })?;
         print::line(&format!(
             "PostgreSQL on port {} and MariaDB on port {}, started in {:.1} s",
             postgres.port,
             mariadb.port,
             started.elapsed().as_secs_f64()
         ));
-        Ok(Self { postgres, mariadb })
+        Ok(Self { postgres, mariadb, certificates })
     }
 
     /// The variables that point the tests at the servers.
-    pub(crate) fn variables(&self) -> [(&'static str, &str); 3] {
+    pub(crate) fn variables(&self) -> [(&'static str, &str); 4] {
         [
             ("FERRITE_TEST_POSTGRES", &self.postgres.url),
             ("FERRITE_TEST_MARIADB", &self.mariadb.url),
+            (
+                "FERRITE_TEST_DATABASE_CERTIFICATES",
+                self.certificates.folder().to_str().unwrap_or_default(),
+            ),
             // Without a server, tests fail instead of being skipped.
             ("FERRITE_TEST_SERVERS", "required"),
         ]
@@ -87,6 +97,23 @@ impl DatabaseServerFiles {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         chown_to_unprivileged(&path)?;
         Ok(path)
+    }
+}
+
+/// The files of a server for TLS.
+struct ServerCertificateFiles {
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl ServerCertificateFiles {
+    fn write(place: &DatabaseServerFiles, from: &DatabaseCertificates) -> Result<Self> {
+        Ok(Self {
+            ca: place.write("ca.pem", &from.ca)?,
+            certificate: place.write("server.pem", &from.server)?,
+            key: place.write("server.key", &from.server_key)?,
+        })
     }
 }
 
@@ -154,6 +181,7 @@ fn folder() -> Result<TempDir> {
 
 struct PostgresServer<'a> {
     folder: &'a Path,
+    certificates: &'a DatabaseCertificates,
 }
 
 impl DatabaseServerKind for PostgresServer<'_> {
@@ -178,11 +206,31 @@ impl DatabaseServerKind for PostgresServer<'_> {
     }
 
     fn serve(&self, place: &DatabaseServerFiles) -> Result<Command> {
+        let files = ServerCertificateFiles::write(place, self.certificates)?;
+        // The user of the client certificate needs it; the other one has a password, with or without TLS.
+        let user = DatabaseCertificates::USER;
+        let access = place.write(
+            "pg_hba.conf",
+            &format!(
+                "hostssl all {user} 127.0.0.1/32 cert\n\
+                 hostnossl all {user} 127.0.0.1/32 reject\n\
+                 host all all 127.0.0.1/32 scram-sha-256\n"
+            ),
+        )?;
         let mut command = unprivileged(&self.folder.join("postgres"), Self::STOP, &place.folder);
         command.arg("-D").arg(place.data()).args(["-p", &place.port.to_string()]);
+        for (setting, path) in [
+            ("hba_file", access),
+            ("ssl_ca_file", files.ca),
+            ("ssl_cert_file", files.certificate),
+            ("ssl_key_file", files.key),
+        ] {
+            command.args(["-c", &format!("{setting}={}", path.display())]);
+        }
         for setting in [
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
+            "ssl=on",
             "fsync=off",
             "full_page_writes=off",
             "synchronous_commit=off",
@@ -207,6 +255,7 @@ impl DatabaseServerKind for PostgresServer<'_> {
 
 struct MariadbServer<'a> {
     programs: &'a DatabasePrograms,
+    certificates: &'a DatabaseCertificates,
 }
 
 impl DatabaseServerKind for MariadbServer<'_> {
@@ -234,9 +283,13 @@ impl DatabaseServerKind for MariadbServer<'_> {
                 place.password
             ),
         )?;
+        let files = ServerCertificateFiles::write(place, self.certificates)?;
         let mut command = unprivileged(&self.programs.mariadbd, Self::STOP, &place.folder);
         command
             .args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"])
+            .arg(format!("--ssl-ca={}", files.ca.display()))
+            .arg(format!("--ssl-cert={}", files.certificate.display()))
+            .arg(format!("--ssl-key={}", files.key.display()))
             .args([
                 "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-doublewrite=0",

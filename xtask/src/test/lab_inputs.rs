@@ -11,7 +11,8 @@ use super::agent_ramdisk::{AgentBuild, AgentRamdisk};
 use super::image::TestDiskImage;
 use super::kernel::DebianKernel;
 use super::lab::Lab;
-use super::python::{self, CLIENTS, EMULATORS, STOCK_IRONIC};
+use super::oidc_provider;
+use super::python::{self, CLIENTS, EMULATORS, KEYSTONE, STOCK_IRONIC};
 use super::ramdisk::BOOTED;
 use super::stock_agent::StockAgent;
 use super::web_ui;
@@ -26,6 +27,8 @@ pub(crate) struct SetupResult {
     clients: PathBuf,
     emulators: PathBuf,
     stock_ironic: PathBuf,
+    keystone: PathBuf,
+    oidc_provider: PathBuf,
     kernel: DebianKernel,
     stock_agent: StockAgent,
     ramdisk: PathBuf,
@@ -45,6 +48,8 @@ impl BackgroundSetup {
                 clients: python::ensure(&root, &CLIENTS)?,
                 emulators: python::ensure(&root, &EMULATORS)?,
                 stock_ironic: python::ensure(&root, &STOCK_IRONIC)?,
+                keystone: python::ensure(&root, &KEYSTONE)?,
+                oidc_provider: oidc_provider::ensure(&root)?,
                 stock_agent: StockAgent::ensure(&root, &kernel)?,
                 ramdisk: BOOTED.make(&root, &kernel)?,
                 image: TestDiskImage::make(&root, &kernel)?,
@@ -108,10 +113,13 @@ impl RunningLab {
     pub(crate) fn variables(&self) -> Vec<(&'static str, &Path)> {
         let LabInputs { setup, agent } = &self.inputs;
         let SetupResult { clients, kernel, stock_agent, stock_ironic, ramdisk, image, .. } = setup;
+        let SetupResult { keystone, oidc_provider, .. } = setup;
         vec![
             self.lab.variable(),
             ("FERRITE_TEST_CLIENTS", clients),
             ("FERRITE_TEST_STOCK_IRONIC", stock_ironic),
+            ("FERRITE_TEST_KEYSTONE", keystone),
+            ("FERRITE_TEST_OIDC_PROVIDER", oidc_provider),
             ("FERRITE_TEST_KERNEL", &kernel.path),
             ("FERRITE_TEST_RAMDISK", ramdisk),
             // SHA256SUMS is in the same folder.

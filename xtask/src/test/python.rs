@@ -43,6 +43,16 @@ pub(crate) const STOCK_IRONIC: PythonEnvironment = PythonEnvironment {
     pip_options: &["--no-deps"],
 };
 
+/// Keystone, for tests with its tokens.
+pub(crate) const KEYSTONE: PythonEnvironment = PythonEnvironment {
+    description: "Keystone",
+    requirements: "xtask/keystone/requirements.txt",
+    folder: "keystone",
+    python: "python3",
+    venv_options: &[],
+    pip_options: &["--no-deps"],
+};
+
 /// The BMC emulators of the lab. They need Debian's libvirt bindings and therefore Debian's Python.
 pub(crate) const EMULATORS: PythonEnvironment = PythonEnvironment {
     description: "emulators",

@@ -44,6 +44,11 @@ impl<'a> StepReport<'a> {
         self.record(name, started.elapsed(), outcome);
     }
 
+    /// Adds a line below the last step.
+    pub(super) fn note(&mut self, text: Option<String>) {
+        self.lines.extend(text.map(|text| format!("                 {text}")));
+    }
+
     /// Runs the tests and adds up their results.
     pub(super) fn tests(&mut self, work: impl FnOnce() -> Result<Vec<ProgramResult>>) {
         let mut results = Vec::new();

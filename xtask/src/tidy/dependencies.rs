@@ -76,6 +76,21 @@ const RULES: &[DependencyRule] = &[
             &["inspection", "http"],
         ],
     ),
+    // Only decisions, no IO.
+    rule(
+        "access-policy",
+        RuleScope::Transitive,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            RUNTIME,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "inspection", "http", "reqwest"],
+        ],
+    ),
     rule(
         "lifecycle",
         RuleScope::Transitive,
@@ -156,6 +171,17 @@ const RULES: &[DependencyRule] = &[
         "server-trust",
         RuleScope::Transitive,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    rule(
+        "server-tls",
+        RuleScope::Transitive,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    // Used by both HTTP servers.
+    rule(
+        "connection-limits",
+        RuleScope::Transitive,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model", "http"]],
     ),
     rule(
         "redfish",
@@ -306,6 +332,11 @@ const RULES: &[DependencyRule] = &[
             DATABASE,
             &["node-model", "http"],
         ],
+    ),
+    rule(
+        "authentication",
+        RuleScope::Transitive,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, &["inspection"]],
     ),
     // All access to machines goes through the conductor, which must not re-export drivers.
     rule("api-server", RuleScope::Direct, &[MACHINES, &["rusqlite", "postgres", "mysql"]]),

@@ -31,6 +31,7 @@ struct Generated {
 const GENERATED: &[Generated] = &[
     Generated { page: "docs/lifecycle.md", package: "lifecycle", test: "generated" },
     Generated { page: "docs/openapi.json", package: "api-server", test: "openapi" },
+    Generated { page: "docs/policy.md", package: "access-policy", test: "generated" },
     Generated { page: "docs/configuration.md", package: "ferrite", test: "generated" },
 ];
 
