@@ -101,7 +101,7 @@ fn vendor(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     operator.wait_until(node, "refused", |node| {
         node["last_error"]
             .as_str()
-            .is_some_and(|error| error.contains("does not know this command"))
+            .is_some_and(|error| error.contains("0x03: the BMC does not know this command"))
     });
 }
 
