@@ -70,10 +70,13 @@ impl VerificationPool {
             Ok(Err(_)) | Err(_) => return Err(AuthError::TooManyAttempts),
         };
         let (sender, verified) = oneshot::channel();
+        let runtime = tokio::runtime::Handle::current();
         // A thread of its own, because a thread without privileges cannot raise its priority again. The
         // permit is held until the verification ends, also if the caller is gone.
         let thread = std::thread::Builder::new().name("password".to_owned()).spawn(move || {
             lower_priority();
+            // The end of this verification starts the next one, or the timer for it.
+            let _entered = runtime.enter();
             let is_right = verify_password(&password, &hash);
             permit.finish(is_right);
             let _caller_gone = sender.send(is_right);
@@ -181,11 +184,7 @@ impl VerificationPermit {
 impl Drop for VerificationPermit {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
-            {
-                let mut state = pool.lock();
-                state.running -= 1;
-                state.queue.end(&self.charge);
-            }
+            pool.lock().running -= 1;
             pool.start_next();
         }
     }
