@@ -15,6 +15,20 @@ const PROJECT_MANAGER: &str = "role:manager";
 
 pub(super) const RULES: &[PolicyRule] = &[
     rule(
+        "ferrite:node:update:protected",
+        RuleScopes::Any,
+        SYSTEM_MEMBER_OR_OWNER_MEMBER,
+        &["PATCH /v1/nodes/{node}"],
+        "Protect a node, so that its instance cannot be removed: operators and the project that owns it.",
+    ),
+    rule(
+        "ferrite:node:update:resource_class",
+        RuleScopes::Any,
+        SYSTEM_MEMBER_OR_OWNER_MEMBER,
+        &["PATCH /v1/nodes/{node}"],
+        "Change the resource class, for which quotas apply: operators and the project that owns the node.",
+    ),
+    rule(
         "ferrite:deployment:list_all",
         RuleScopes::Any,
         SYSTEM_READER,

@@ -119,6 +119,28 @@ async fn fields_are_redacted_in_every_response_with_a_node() {
     assert!(!patched.text.contains("192.0.2.9"), "{}", patched.text);
 }
 
+/// With `protected`, a lessee could keep a machine after its lease.
+#[tokio::test]
+async fn lessees_change_only_their_own_fields() {
+    let fixture = fixture().await;
+    let (lessee, owner) = (project_caller("lessee", MEMBER), project_caller("owner", MEMBER));
+    for (path, value) in [
+        ("/protected", json!(true)),
+        ("/resource_class", json!("free")),
+        ("/maintenance", json!(true)),
+        ("/maintenance", json!(false)),
+    ] {
+        let patch = json!([{"op": "replace", "path": path, "value": value}]);
+        let refused = fixture.call(&lessee, "PATCH", "/v1/nodes/n1", &patch).await;
+        assert_eq!(refused.status, 403, "{path}: {}", refused.text);
+        let changed = fixture.call(&owner, "PATCH", "/v1/nodes/n1", &patch).await;
+        assert_ne!(changed.status, 403, "{path}: {}", changed.text);
+    }
+    let patch = json!([{"op": "add", "path": "/description", "value": "mine"}]);
+    let changed = fixture.call(&lessee, "PATCH", "/v1/nodes/n1", &patch).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+}
+
 #[tokio::test]
 async fn searches_find_only_what_the_caller_may_read() {
     let fixture = fixture().await;

@@ -36,6 +36,11 @@ const FIELD_RULES: &[(&str, &str)] = &[
     ("shard", "baremetal:node:update:shard"),
     ("parent_node", "baremetal:node:update:parent_node"),
     ("disable_power_off", "baremetal:node:update:disable_power_off"),
+    // Ironic lets every lessee change these: it could keep a machine after its lease, or evade quotas.
+    ("protected", "ferrite:node:update:protected"),
+    ("protected_reason", "ferrite:node:update:protected"),
+    ("resource_class", "ferrite:node:update:resource_class"),
+    ("maintenance_reason", "baremetal:node:set_maintenance"),
 ];
 /// The rule of all other fields.
 const UPDATE: &str = "baremetal:node:update";
@@ -75,6 +80,15 @@ fn field_rule(field: &str, patch: &Patch) -> &'static str {
     }
     if InterfaceKind::ALL.iter().any(|kind| kind.field() == field) {
         return "baremetal:node:update:driver_interfaces";
+    }
+    if field == "maintenance" {
+        // The rules of PUT and DELETE …/maintenance, which Ironic does not apply to a patch.
+        let is_cleared = patch.value_of(field).is_none_or(is_false);
+        return if is_cleared {
+            "baremetal:node:clear_maintenance"
+        } else {
+            "baremetal:node:set_maintenance"
+        };
     }
     if field == "automated_clean" && patch.value_of(field).is_some_and(is_false) {
         return "baremetal:node:disable_cleaning";
