@@ -26,6 +26,24 @@ pub enum AuthMethod {
     UnixSocket,
 }
 
+impl AuthMethod {
+    /// The name in responses, the audit log and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Htpasswd => "htpasswd",
+            Self::Password => "password",
+            Self::ApiToken => "api_token",
+            Self::Session => "session",
+            Self::OpenIdConnect => "openid_connect",
+            Self::Keystone => "keystone",
+            Self::ClientCertificate => "certificate",
+            Self::UnixSocket => "unix_socket",
+        }
+    }
+}
+
 /// What the roles of a caller apply to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallerScope {

@@ -4,10 +4,10 @@
 use access_policy::PolicyTarget;
 use http::{Method, StatusCode};
 use ironic_wire::{WireError, parse_object};
-use node_model::{Project, ProjectId, is_project_name};
+use node_model::{Deployment, Project, ProjectId, is_project_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{ProjectColumn, ResourceQuery, StoreReader};
+use store::{DeploymentFilter, ProjectColumn, ResourceQuery, StoreReader};
 
 use super::users::{changed, check_description, optional_text, required_bool};
 use crate::handler;
@@ -152,6 +152,18 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                      project first."
                 ))
                 .into());
+            }
+            let of_project =
+                DeploymentFilter { project: Some(name.clone()), ..DeploymentFilter::default() };
+            let deployments = writer.count::<Deployment>(&of_project)?;
+            if deployments > 0 {
+                return Err(WireError::conflict(format!(
+                    "The project {name} has {deployments} deployments; delete them first."
+                ))
+                .into());
+            }
+            for quota in writer.quotas_of(&name)? {
+                writer.delete(quota.id)?;
             }
             writer.delete_project_references(&name)?;
             writer.delete(project.id)?;

@@ -134,7 +134,7 @@ async fn whoami(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         "scope": scope,
         "project": caller.project(),
         "roles": caller.roles.iter().map(|role| &**role).collect::<Vec<&str>>(),
-        "method": method_name(caller.method),
+        "method": caller.method.as_str(),
     });
     if with_permissions {
         add_permissions(&mut body, &request);
@@ -308,6 +308,8 @@ async fn set_password(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         return Err(service_password().into());
     }
     let may_set = request.access.allows("ferrite:user:update", &PolicyTarget::NONE);
+    let is_own_token =
+        request.caller.method == AuthMethod::ApiToken && own_user_id(&request) == Some(user.id);
     match new.current_password {
         Some(current) => {
             let address = request.client_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -323,7 +325,8 @@ async fn set_password(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 return Ok(response);
             }
         }
-        None if may_set => {}
+        // A token must not become a password that outlives it.
+        None if may_set && !is_own_token => {}
         None => {
             return Err(WireError::invalid(
                 "current_password is required to change the own password.",
@@ -574,20 +577,6 @@ async fn hash_password(
 
 fn service_password() -> WireError {
     WireError::invalid("A service account has no password; create a token for it.")
-}
-
-fn method_name(method: AuthMethod) -> &'static str {
-    match method {
-        AuthMethod::None => "none",
-        AuthMethod::Htpasswd => "htpasswd",
-        AuthMethod::Password => "password",
-        AuthMethod::ApiToken => "api_token",
-        AuthMethod::Session => "session",
-        AuthMethod::OpenIdConnect => "openid_connect",
-        AuthMethod::Keystone => "keystone",
-        AuthMethod::ClientCertificate => "certificate",
-        AuthMethod::UnixSocket => "unix_socket",
-    }
 }
 
 fn user_json(user: &UserAccount, roles: &[RoleAssignment]) -> Value {

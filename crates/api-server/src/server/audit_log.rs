@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use access_policy::{AuthMethod, Caller};
+use access_policy::Caller;
 use http::Method;
 use http::header::LOCATION;
 use http::request::Parts;
@@ -246,7 +246,7 @@ impl AuditSubject {
             user: caller.and_then(Caller::name).map(field),
             project: caller.and_then(Caller::project).map(field),
             roles: (!roles.is_empty()).then(|| shorten(&roles.join(","), MAX_MESSAGE)),
-            auth_method: caller.map(|caller| method_name(caller.method).to_owned()),
+            auth_method: caller.map(|caller| caller.method.as_str().to_owned()),
             method: field(head.method.as_str()),
             path: shorten(head.uri.path(), MAX_PATH),
             request_id: request_id.to_string(),
@@ -266,20 +266,6 @@ fn field(text: &str) -> String {
 /// The first characters, without NUL, which PostgreSQL rejects.
 fn shorten(text: &str, max: usize) -> String {
     text.chars().filter(|character| *character != '\0').take(max).collect()
-}
-
-const fn method_name(method: AuthMethod) -> &'static str {
-    match method {
-        AuthMethod::None => "none",
-        AuthMethod::Htpasswd => "htpasswd",
-        AuthMethod::Password => "password",
-        AuthMethod::ApiToken => "api_token",
-        AuthMethod::Session => "session",
-        AuthMethod::OpenIdConnect => "oidc",
-        AuthMethod::Keystone => "keystone",
-        AuthMethod::ClientCertificate => "certificate",
-        AuthMethod::UnixSocket => "unix_socket",
-    }
 }
 
 /// The type of the resource in a route: `node` for `/v1/nodes/{node}/states/power`.

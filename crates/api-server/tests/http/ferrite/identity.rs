@@ -140,7 +140,15 @@ async fn manages_users_and_projects() {
 
     users.fixture.node("n", |node| node.owner = Some("a".to_owned())).await;
     users.admin("DELETE", "/v1/ferrite/projects/a", Value::Null, 409).await;
+    users.admin("PUT", "/v1/ferrite/quotas/b", json!({"machines": 1}), 200).await;
     users.admin("DELETE", "/v1/ferrite/projects/b", Value::Null, 204).await;
+    let quotas = users.admin("GET", "/v1/ferrite/quotas", Value::Null, 200).await;
+    assert_eq!(quotas["quotas"], json!([]));
+    // Another project with the same name would see the deployments.
+    users.admin("POST", "/v1/ferrite/projects", json!({"name": "c"}), 201).await;
+    let body = json!({"project": "c", "resource_class": "x", "image": "http://images/a"});
+    users.admin("POST", "/v1/ferrite/deployments", body, 202).await;
+    users.admin("DELETE", "/v1/ferrite/projects/c", Value::Null, 409).await;
     users.admin("POST", "/v1/ferrite/projects", json!({"name": "system"}), 400).await;
     users.admin("POST", "/v1/ferrite/projects", json!({"name": "a"}), 409).await;
     users.admin("DELETE", "/v1/ferrite/users/alice", Value::Null, 204).await;
@@ -274,6 +282,17 @@ async fn limited_tokens_stay_limited() {
     let body = json!({"role": "admin"});
     let refused = users.send(&token, "POST", "/v1/ferrite/tokens", body).await;
     assert_eq!(refused.status, 403, "{}", refused.body);
+    // Also for administrators.
+    users.user("ops", &["admin@system"]).await;
+    let ops = basic("ops", PASSWORD);
+    let created = users.send(&ops, "POST", "/v1/ferrite/tokens", json!({"expires_in": 60})).await;
+    let token = format!("X-Auth-Token: {}\r\n", created.json()["token"].as_str().unwrap());
+    let body = json!({"user": "ops", "never_expires": true});
+    let refused = users.send(&token, "POST", "/v1/ferrite/tokens", body).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    let body = json!({"password": "correct horse battery"});
+    let refused = users.send(&token, "PUT", "/v1/ferrite/users/ops/password", body).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
     // A scope in which the user has no role is rejected when the token is created.
     let refused = users.send(&alice, "POST", "/v1/ferrite/tokens", json!({"scope": "b"})).await;
     assert_eq!(refused.status, 400, "{}", refused.body);
