@@ -129,13 +129,16 @@ impl Authenticator {
         let mut first_password = None;
         let htpasswd = match &settings.htpasswd {
             Some(file) => {
-                first_password = htpasswd::ensure(file)?;
+                // With users in the store, the first one is created there.
+                let with_first_user = settings.local.is_none();
+                first_password = htpasswd::ensure(file, with_first_user)?;
                 Some(HtpasswdFile::open(file)?)
             }
             None => None,
         };
-        // With an htpasswd file there is an administrator already.
-        if let Some(local) = settings.local.as_ref().filter(|_| htpasswd.is_none()) {
+        // With users in the htpasswd file there is an administrator already.
+        let has_htpasswd_users = htpasswd.as_ref().is_some_and(HtpasswdFile::has_users);
+        if let Some(local) = settings.local.as_ref().filter(|_| !has_htpasswd_users) {
             first_password = first_user::ensure(&store, &local.first_password_file).await?;
         }
         let authenticator = Self {

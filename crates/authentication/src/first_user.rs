@@ -7,11 +7,13 @@ use node_model::{Secret, UserAccount, UserId, UserKind};
 use store::{Store, StoreError, UserColumn};
 
 use crate::error::AuthSetupError;
-use crate::htpasswd::{FIRST_USER, FirstPassword, generate_password, write_private};
+use crate::htpasswd::{
+    FIRST_USER, FirstPassword, generate_password, unused_password_file, write_private,
+};
 use crate::password::hash_password;
 
 /// Creates the user `admin` with the role `admin@system` if the store has no users. The password in
-/// clear text is written to `password_file`.
+/// clear text is written to `password_file`, or to another file beside it if that exists.
 pub(crate) async fn ensure(
     store: &Store,
     password_file: &Path,
@@ -19,6 +21,7 @@ pub(crate) async fn ensure(
     if !has_no_users(store).await? {
         return Ok(None);
     }
+    let password_file = &unused_password_file(password_file, "local");
     let password = generate_password()?;
     let hash = hash_password(&password)?;
     // Password first: after a crash in between, the next start generates both again.

@@ -135,6 +135,11 @@ impl HtpasswdFile {
         Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
+    /// Whether the file has users.
+    pub(crate) fn has_users(&self) -> bool {
+        !self.users().entries.is_empty()
+    }
+
     /// The current users. If a changed file cannot be read, the previous users stay valid: an editor
     /// may be in the middle of writing it.
     pub(crate) fn users(&self) -> Arc<HtpasswdUsers> {
@@ -212,15 +217,24 @@ fn read(path: &Path) -> Result<HtpasswdUsers, HtpasswdError> {
     })
 }
 
-/// Creates the file with a random password for `admin` if it does not exist. The password in clear
-/// text is written to `admin-password` in the same directory.
-pub(crate) fn ensure(path: &Path) -> Result<Option<FirstPassword>, HtpasswdError> {
+/// Creates the file if it does not exist, with a random password for `admin` unless there is another first
+/// user. The password in clear text is written to a file in the same directory.
+pub(crate) fn ensure(
+    path: &Path,
+    with_first_user: bool,
+) -> Result<Option<FirstPassword>, HtpasswdError> {
     if path.exists() {
+        return Ok(None);
+    }
+    if !with_first_user {
+        let empty = "# user:hash[:role@scope,...], see htpasswd(1)\n";
+        write_private(path, empty)
+            .map_err(|source| HtpasswdError::Create { path: path.to_owned(), source })?;
         return Ok(None);
     }
     let password = generate_password()?;
     let hash = bcrypt::hash(password.reveal(), FIRST_PASSWORD_COST).map_err(HtpasswdError::Hash)?;
-    let clear = path.with_file_name("admin-password");
+    let clear = unused_password_file(&path.with_file_name("admin-password"), "htpasswd");
     // Password first: after a crash in between, the next start generates both again.
     for (path, text) in
         [(&*clear, format!("{}\n", password.reveal())), (path, format!("{FIRST_USER}:{hash}\n"))]
@@ -229,6 +243,15 @@ pub(crate) fn ensure(path: &Path) -> Result<Option<FirstPassword>, HtpasswdError
             .map_err(|source| HtpasswdError::Create { path: path.to_owned(), source })?;
     }
     Ok(Some(FirstPassword { user: FIRST_USER, path: clear }))
+}
+
+/// The file for a first password. An existing one has the password of another kind of user, and is kept.
+pub(crate) fn unused_password_file(path: &Path, kind: &str) -> PathBuf {
+    if !path.exists() {
+        return path.to_owned();
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    path.with_file_name(format!("{kind}-{name}"))
 }
 
 /// A random password of letters and digits.
@@ -328,12 +351,17 @@ mod tests {
     fn generates_a_password_only_if_the_file_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("htpasswd");
-        let made = ensure(&file).unwrap().expect("the file was missing");
-        assert_eq!(ensure(&file).unwrap(), None);
+        let made = ensure(&file, true).unwrap().expect("the file was missing");
+        assert_eq!(ensure(&file, true).unwrap(), None);
         let password = fs::read_to_string(&made.path).unwrap();
         let users = read(&file).unwrap();
         assert!(bcrypt::verify(password.trim(), &users.get("admin").unwrap().hash).unwrap());
-        for path in [&file, &made.path] {
+        // The password of another kind of user is kept.
+        fs::remove_file(&file).unwrap();
+        let again = ensure(&file, true).unwrap().expect("the file was missing");
+        assert_ne!(again.path, made.path);
+        assert_eq!(fs::read_to_string(&made.path).unwrap(), password);
+        for path in [&file, &made.path, &again.path] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
