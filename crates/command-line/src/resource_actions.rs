@@ -368,7 +368,9 @@ impl ResourceType {
     }
 
     pub(crate) fn ferrite_only_error(&self, error: IronicClientError) -> CliError {
-        if self.is_ferrite_only && error.status() == Some(404) {
+        // The 404 of a missing resource has this text; that of a missing route does not.
+        let is_missing_resource = error.to_string().contains("could not be found");
+        if self.is_ferrite_only && error.status() == Some(404) && !is_missing_resource {
             let message =
                 format!("this server has no {}s; it is an Ironic, not a Ferrite", self.singular);
             return CliError::Rejected(message);

@@ -299,6 +299,10 @@ impl Api {
 
     /// Adds the credentials to a request.
     fn with_credentials(&self, request: RequestBuilder, session: &ApiSession) -> RequestBuilder {
+        let request = match &self.target.project {
+            Some(project) => request.header("X-Ferrite-Project", project),
+            None => request,
+        };
         match (&self.target.login, &session.token) {
             (ApiLogin::Basic { user, password }, _) => {
                 request.basic_auth(user, Some(password.reveal()))

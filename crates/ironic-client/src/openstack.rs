@@ -66,7 +66,7 @@ impl OpenstackSettings {
             return Err(TargetError::Incomplete { origin: self.origin.clone(), missing });
         }
         let (trust, origin) = (self.trust(), self.origin.clone());
-        Ok(ApiTarget { url, login, trust, unix_socket: None, origin })
+        Ok(ApiTarget { url, login, trust, unix_socket: None, project: None, origin })
     }
 
     fn get(&self, key: &str) -> Option<&str> {

@@ -34,6 +34,8 @@ pub struct ApiTarget {
     pub trust: TlsTrust,
     /// The Unix socket of the server, instead of a connection to the host of `url`.
     pub unix_socket: Option<PathBuf>,
+    /// The project whose roles apply, or `system`, if the user has several (`FERRITE_PROJECT`).
+    pub project: Option<String>,
     /// The source of these settings, for error messages.
     pub origin: String,
 }
@@ -173,6 +175,7 @@ impl ApiTarget {
             target.trust.ca_file = environment.variable("OS_CACERT").map(PathBuf::from);
         }
         target.trust.accept_any |= flags.insecure;
+        target.project = environment.variable("FERRITE_PROJECT").map(str::to_owned);
         let variable = |name| environment.variable(name).map(PathBuf::from);
         let (certificate, key) = (flags.client_certificate.clone(), flags.client_key.clone());
         let given = ClientCertificatePaths::new(certificate, key);
@@ -273,6 +276,7 @@ impl ApiTarget {
             login: ApiLogin::Anonymous,
             trust: TlsTrust::default(),
             unix_socket: Some(socket),
+            project: None,
             origin: origin.to_owned(),
         }
     }
@@ -321,6 +325,7 @@ impl ApiTarget {
             login,
             trust: TlsTrust::default(),
             unix_socket: None,
+            project: None,
             origin: origin.to_owned(),
         })
     }

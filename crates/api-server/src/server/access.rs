@@ -77,7 +77,7 @@ impl CallerAccess {
 
     /// Fails with 403 if the caller may not do what `rule` protects.
     pub(crate) fn require(&self, rule: &str, target: &PolicyTarget<'_>) -> Result<(), WireError> {
-        if self.allows(rule, target) { Ok(()) } else { Err(denied(rule)) }
+        if self.allows(rule, target) { Ok(()) } else { Err(self.denial(rule)) }
     }
 
     /// Fails with 403 if the caller may not request this step.
@@ -93,7 +93,22 @@ impl CallerAccess {
         if is_allowed {
             return Ok(());
         }
-        Err(denied(&format!("baremetal:step:execute:{interface}.{step}")))
+        Err(self.denial(&format!("baremetal:step:execute:{interface}.{step}")))
+    }
+
+    fn denial(&self, rule: &str) -> WireError {
+        let is_unscoped = self
+            .restricted
+            .as_ref()
+            .is_some_and(|restricted| restricted.caller.scope == CallerScope::Unscoped);
+        if is_unscoped {
+            return WireError::forbidden(
+                "Your roles apply to several projects, or to none that is enabled: choose one with the \
+                 header X-Ferrite-Project (FERRITE_PROJECT for the ferrite command), a default project, \
+                 or a token for one project.",
+            );
+        }
+        denied(rule)
     }
 
     /// The rule of the resource in the path.
@@ -134,7 +149,7 @@ impl CallerAccess {
                 self.require(own, &PolicyTarget::NONE)?;
                 Ok(Some(project.to_owned()))
             }
-            Some(_) | None => Err(denied(all)),
+            Some(_) | None => Err(self.denial(all)),
         }
     }
 

@@ -51,7 +51,7 @@ fn start_self_signed_server() -> (String, String) {
 async fn get_nodes(url: &str, trust: TlsTrust) -> Result<Value, IronicClientError> {
     let (url, origin) = (Some(url.to_owned()), "the test".to_owned());
     let login = ApiLogin::Anonymous;
-    let target = ApiTarget { url, login, trust, unix_socket: None, origin };
+    let target = ApiTarget { url, login, trust, unix_socket: None, project: None, origin };
     Api::new(target)?.get("/v1/nodes").await
 }
 
