@@ -21,7 +21,8 @@ pub struct ApiConfig {
     pub ca_certificates: Option<Arc<str>>,
     /// Whether clients need a TLS certificate, except on public endpoints and over the Unix socket.
     pub requires_client_certificate: bool,
-    /// Whether `X-Forwarded-Proto` is trusted. Only safe behind a proxy that always sets it.
+    /// Whether `X-Forwarded-Proto` and `X-Forwarded-For` are trusted. The latter becomes the address of the
+    /// client, for its limits and the boot proof of agents. Only safe behind a proxy that always sets both.
     pub trust_forwarded_headers: bool,
     /// Whether `/metrics` is served without authentication. On by default: it contains no node
     /// names and no secrets, and scrapers seldom have credentials.

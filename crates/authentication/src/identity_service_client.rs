@@ -37,15 +37,7 @@ impl IdentityServiceClient {
     /// # Errors
     /// Fails if the certificates cannot be read.
     pub(crate) fn new(ca_file: Option<&Path>, timeout: Duration) -> Result<Self, String> {
-        let tls = match ca_file {
-            None => server_trust::system_client_config(),
-            Some(path) => {
-                let certificates = server_trust::load_certificates(path)
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
-                server_trust::client_config(certificates)
-                    .map_err(|error| format!("{}: {error}", path.display()))?
-            }
-        };
+        let tls = server_trust::client_config_for_ca_file(ca_file)?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())

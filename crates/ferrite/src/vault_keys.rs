@@ -84,15 +84,7 @@ impl VaultKeys {
     }
 
     async fn fetch(&self) -> Result<Option<Secret<String>>, String> {
-        let tls = match &self.ca_file {
-            None => server_trust::system_client_config(),
-            Some(path) => {
-                let certificates = server_trust::load_certificates(path)
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
-                server_trust::client_config(certificates)
-                    .map_err(|error| format!("{}: {error}", path.display()))?
-            }
-        };
+        let tls = server_trust::client_config_for_ca_file(self.ca_file.as_deref())?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())

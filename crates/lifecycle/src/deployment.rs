@@ -253,29 +253,14 @@ mod tests {
 
     fn deployment(state: DeploymentState) -> Deployment {
         Deployment {
-            id: DeploymentId(ID),
             name: Some("web".to_owned()),
-            created_at: NOW,
-            updated_at: None,
             state,
             project: Some("shop".to_owned()),
             user: Some("ann".to_owned()),
             request_id: "req-1".to_owned(),
-            flavour: None,
             resource_class: Some("big".to_owned()),
-            traits: Vec::new(),
-            node_owner: None,
-            candidate_nodes: Vec::new(),
-            node_id: None,
-            instance: JsonObject::empty(),
-            sealed: Vec::new(),
-            last_error: None,
-            expires_at: None,
-            warn_seconds: 0,
-            expiry_action: LeaseEndAction::Undeploy,
-            warned_at: None,
-            expired_at: None,
             due_at: None,
+            ..Deployment::new(DeploymentId(ID), NOW)
         }
     }
 

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::{
-    Actor, AllocationId, DeploymentId, JsonObject, NodeId, QuotaId, Timestamp, named_enum,
+    Actor, Allocation, AllocationId, AllocationState, DeploymentId, JsonObject, NodeId, QuotaId,
+    Timestamp, named_enum,
 };
 
 named_enum! {
@@ -89,6 +90,55 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// A request without a machine, a project or a lease, which is due at once.
+    #[must_use]
+    pub const fn new(id: DeploymentId, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            name: None,
+            created_at,
+            updated_at: None,
+            state: DeploymentState::Allocating,
+            project: None,
+            user: None,
+            request_id: String::new(),
+            flavour: None,
+            resource_class: None,
+            traits: Vec::new(),
+            node_owner: None,
+            candidate_nodes: Vec::new(),
+            node_id: None,
+            instance: JsonObject::empty(),
+            sealed: Vec::new(),
+            last_error: None,
+            expires_at: None,
+            warn_seconds: 0,
+            expiry_action: LeaseEndAction::Undeploy,
+            warned_at: None,
+            expired_at: None,
+            due_at: Some(created_at),
+        }
+    }
+
+    /// The allocation that searches a machine for the deployment.
+    #[must_use]
+    pub fn allocation(&self) -> Allocation {
+        Allocation {
+            id: self.allocation_id(),
+            created_at: self.created_at,
+            updated_at: None,
+            name: self.name.clone(),
+            state: AllocationState::Allocating,
+            node_id: None,
+            resource_class: self.resource_class.clone(),
+            traits: self.traits.clone(),
+            candidate_nodes: self.candidate_nodes.clone(),
+            last_error: None,
+            owner: self.project.clone(),
+            extra: JsonObject::empty(),
+        }
+    }
+
     /// The id of the allocation that reserves the machine.
     #[must_use]
     pub const fn allocation_id(&self) -> AllocationId {

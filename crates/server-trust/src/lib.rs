@@ -112,6 +112,18 @@ pub fn system_client_config() -> ClientConfig {
     client_config(certificates).unwrap_or_else(|_| client_config_without_roots())
 }
 
+/// Returns a configuration with the CA certificates of a PEM file or directory, and no others; without one,
+/// with those of the operating system.
+///
+/// # Errors
+/// If the certificates cannot be read or none is usable; the text has the path.
+pub fn client_config_for_ca_file(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+    let Some(path) = ca_file else { return Ok(system_client_config()) };
+    let in_path = |error: &dyn StdError| format!("{}: {error}", path.display());
+    let certificates = load_certificates(path).map_err(|error| in_path(&error))?;
+    client_config(certificates).map_err(|error| in_path(&error))
+}
+
 /// Returns the CA certificates of the operating system.
 ///
 /// # Errors

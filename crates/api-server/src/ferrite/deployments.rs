@@ -7,10 +7,7 @@
 use access_policy::PolicyTarget;
 use http::{Method, StatusCode};
 use ironic_wire::WireError;
-use node_model::{
-    Allocation, AllocationState, Deployment, DeploymentId, DeploymentState, Flavour, JsonObject,
-    Node, NodeId,
-};
+use node_model::{Deployment, DeploymentId, DeploymentState, Flavour, Node, NodeId};
 use serde_json::{Value, json};
 use store::{
     Columns, DeploymentColumn, DeploymentFilter, FlavourColumn, NodeColumn, NodeFilter,
@@ -140,12 +137,9 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = DeploymentRequest::parse(&request.body)?;
     let now = request.now();
     let lease = body.lease(now);
+    let id = body.uuid.map_or_else(DeploymentId::random, DeploymentId);
     let deployment = Deployment {
-        id: body.uuid.map_or_else(DeploymentId::random, DeploymentId),
         name: body.name.clone(),
-        created_at: now,
-        updated_at: None,
-        state: DeploymentState::Allocating,
         project: project_of(&request.access, body.project.as_deref())?,
         user: request.caller.name().map(str::to_owned),
         request_id: request.request_id.to_string(),
@@ -153,17 +147,10 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         resource_class: body.resource_class.clone(),
         traits: body.traits.clone(),
         node_owner: body.owner.clone(),
-        candidate_nodes: Vec::new(),
-        node_id: None,
-        instance: JsonObject::empty(),
-        sealed: Vec::new(),
-        last_error: None,
         expires_at: lease.expires_at,
         warn_seconds: lease.warn_seconds,
         expiry_action: lease.action,
-        warned_at: None,
-        expired_at: None,
-        due_at: Some(now),
+        ..Deployment::new(id, now)
     };
     let instance = body.instance()?;
     let nodes: Vec<ResourceIdent> =
@@ -220,20 +207,7 @@ fn insert(
             deployment.candidate_nodes.push(node);
         }
     }
-    let allocation = Allocation {
-        id: deployment.allocation_id(),
-        created_at: deployment.created_at,
-        updated_at: None,
-        name: deployment.name.clone(),
-        state: AllocationState::Allocating,
-        node_id: None,
-        resource_class: deployment.resource_class.clone(),
-        traits: deployment.traits.clone(),
-        candidate_nodes: deployment.candidate_nodes.clone(),
-        last_error: None,
-        owner: deployment.project.clone(),
-        extra: JsonObject::empty(),
-    };
+    let allocation = deployment.allocation();
     check_quota(writer, &allocation, deployment.flavour.as_deref())?;
     let exists = |field: &'static str| {
         let value = if field == "name" { deployment.label() } else { deployment.id.to_string() };

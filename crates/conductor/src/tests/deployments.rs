@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use node_model::{
-    Actor, Allocation, AllocationId, AllocationState, Deployment, DeploymentId, DeploymentState,
-    JournalEvent, JsonObject, LeaseEndAction, Node, NodeId, ProjectQuota, ProvisionState, QuotaId,
-    QuotaSubject, Timestamp,
+    Actor, AllocationId, Deployment, DeploymentId, DeploymentState, JournalEvent, LeaseEndAction,
+    Node, NodeId, ProjectQuota, ProvisionState, QuotaId, QuotaSubject, Timestamp,
 };
 use serde_json::json;
 
@@ -18,29 +17,12 @@ async fn insert_deployment(
 ) -> DeploymentId {
     let now = test.conductor.now();
     let mut deployment = Deployment {
-        id: DeploymentId::random(),
         name: Some("web".to_owned()),
-        created_at: now,
-        updated_at: None,
-        state: DeploymentState::Allocating,
         project: Some("shop".to_owned()),
         user: Some("ann".to_owned()),
         request_id: "req-ann".to_owned(),
-        flavour: None,
         resource_class: Some("big".to_owned()),
-        traits: Vec::new(),
-        node_owner: None,
-        candidate_nodes: Vec::new(),
-        node_id: None,
-        instance: JsonObject::empty(),
-        sealed: Vec::new(),
-        last_error: None,
-        expires_at: None,
-        warn_seconds: 0,
-        expiry_action: LeaseEndAction::Undeploy,
-        warned_at: None,
-        expired_at: None,
-        due_at: Some(now),
+        ..Deployment::new(DeploymentId::random(), now)
     };
     change(&mut deployment);
     let id = deployment.id;
@@ -53,20 +35,7 @@ async fn insert_deployment(
         .write(move |tx| {
             let mut deployment = deployment.clone();
             tx.seal_deployment(&mut deployment, instance.clone())?;
-            tx.insert(&Allocation {
-                id: deployment.allocation_id(),
-                created_at: now,
-                updated_at: None,
-                name: deployment.name.clone(),
-                state: AllocationState::Allocating,
-                node_id: None,
-                resource_class: deployment.resource_class.clone(),
-                traits: deployment.traits.clone(),
-                candidate_nodes: deployment.candidate_nodes.clone(),
-                last_error: None,
-                owner: deployment.project.clone(),
-                extra: JsonObject::empty(),
-            })?;
+            tx.insert(&deployment.allocation())?;
             tx.insert(&deployment)
         })
         .await

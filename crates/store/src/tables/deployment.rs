@@ -2,8 +2,8 @@
 //! The tables of deployments and quotas.
 
 use node_model::{
-    Deployment, DeploymentId, DeploymentState, JsonObject, LeaseEndAction, NodeId, ProjectQuota,
-    QuotaId, QuotaSubject, Timestamp,
+    Deployment, DeploymentId, DeploymentState, NodeId, ProjectQuota, QuotaId, QuotaSubject,
+    Timestamp,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -210,31 +210,7 @@ impl StoreReader<'_> {
 }
 
 fn blank_deployment() -> Deployment {
-    Deployment {
-        id: DeploymentId(Uuid::nil()),
-        name: None,
-        created_at: Timestamp(0),
-        updated_at: None,
-        state: DeploymentState::Allocating,
-        project: None,
-        user: None,
-        request_id: String::new(),
-        flavour: None,
-        resource_class: None,
-        traits: Vec::new(),
-        node_owner: None,
-        candidate_nodes: Vec::new(),
-        node_id: None,
-        instance: JsonObject::empty(),
-        sealed: Vec::new(),
-        last_error: None,
-        expires_at: None,
-        warn_seconds: 0,
-        expiry_action: LeaseEndAction::Undeploy,
-        warned_at: None,
-        expired_at: None,
-        due_at: None,
-    }
+    Deployment::new(DeploymentId(Uuid::nil()), Timestamp(0))
 }
 
 fn blank_quota() -> ProjectQuota {
