@@ -2,12 +2,12 @@
 // The audit log: every request that changed something or was refused, with its user, latest first. The
 // journal shows what happened on machines; this page shows who requested it.
 
-import { html, useEffect, useRef, useState } from "../../vendor/preact-htm.js";
-import { get } from "../api.js";
+import { html } from "../../vendor/preact-htm.js";
 import { ErrorNotice } from "../fetching.js";
 import { Icon } from "../icons.js";
 import { useObservable } from "../observable.js";
 import { EmptyState, PageFrame } from "../page_parts.js";
+import { usePagedSearch } from "../paged_search.js";
 import { href, route, setQuery } from "../route.js";
 import { date } from "../times.js";
 import {
@@ -20,50 +20,13 @@ import {
   requesterText,
 } from "./query.js";
 
-const PAGE_SIZE = 100;
-const SEARCH_DELAY_MS = 250;
-
-/** @typedef {{ entries: any[], next: string | null, error: Error | null }} SearchResult */
-/** @type {SearchResult} */
-const NO_RESULT = { entries: [], next: null, error: null };
-
-/**
- * Searches the audit log whenever the filters change.
- * @param {URLSearchParams} query
- */
-function useAuditSearch(query) {
-  const [result, setResult] = useState(NO_RESULT);
-  const [busy, setBusy] = useState(true);
-  const filters = String(query);
-  const latest = useRef(filters);
-  latest.current = filters;
-  const load = async (marker) => {
-    setBusy(true);
-    const parameters = new URLSearchParams({
-      ...auditParameters(query, Date.now()),
-      limit: String(PAGE_SIZE),
-      ...(marker ? { marker } : {}),
-    });
-    const earlier = marker ? result.entries : [];
-    const next = await get(`/v1/ferrite/audit-log?${parameters}`).then(
-      (page) => ({ ...page, entries: [...earlier, ...page.entries], error: null }),
-      (error) => ({ ...(marker ? result : NO_RESULT), error }),
-    );
-    if (latest.current !== filters) return;
-    setResult(next);
-    setBusy(false);
-  };
-  useEffect(() => {
-    setBusy(true);
-    const timer = setTimeout(() => load(null), SEARCH_DELAY_MS);
-    return () => clearTimeout(timer);
-  }, [filters]);
-  return { ...result, busy, loadMore: () => load(result.next) };
-}
-
 export function AuditLogPage() {
   const { query } = useObservable(route);
-  const { entries, next, error, busy, loadMore } = useAuditSearch(query);
+  const { entries, next, error, busy, loadMore } = usePagedSearch(query, {
+    path: "/v1/ferrite/audit-log",
+    marker: "marker",
+    parameters: auditParameters,
+  });
   const status = () => {
     if (busy) return html`<div class="loading" aria-label="Searching"></div>`;
     if (next) return html`<button class="button" onClick=${loadMore}>Show earlier entries</button>`;

@@ -2,68 +2,24 @@
 // The journal page: searches the journal of all machines, from the latest entry back. The filters are
 // part of the address; each entry links to its place in the machine's timeline.
 
-import { html, useEffect, useRef, useState } from "../../vendor/preact-htm.js";
-import { get } from "../api.js";
+import { html } from "../../vendor/preact-htm.js";
 import { ErrorNotice } from "../fetching.js";
 import { LANES, describe, laneLabel } from "../machine/timeline/entries.js";
 import { useObservable } from "../observable.js";
 import { EmptyState, PageFrame, SearchField } from "../page_parts.js";
+import { usePagedSearch } from "../paged_search.js";
 import { href, route, setQuery } from "../route.js";
 import { Dot } from "../states.js";
 import { date, preciseClock } from "../times.js";
 import { KIND_OPTIONS, TIME_OPTIONS, journalParameters } from "./query.js";
 
-const PAGE_SIZE = 100;
-const SEARCH_DELAY_MS = 250;
-
-/**
- * @typedef {object} SearchResult
- * @property {JournalEntry[]} entries
- * @property {number | null} next the position of the next page
- * @property {string | null} reached the timestamp up to which the journal was searched
- * @property {Error | null} error
- */
-
-/** @type {SearchResult} */
-const NO_RESULT = { entries: [], next: null, reached: null, error: null };
-
-/**
- * Searches the journal whenever the filters change.
- * @param {URLSearchParams} query
- */
-function useJournalSearch(query) {
-  const [result, setResult] = useState(NO_RESULT);
-  const [busy, setBusy] = useState(true);
-  const filters = String(query);
-  const latest = useRef(filters);
-  latest.current = filters;
-  const load = async (before) => {
-    setBusy(true);
-    const parameters = new URLSearchParams({
-      ...journalParameters(query, Date.now()),
-      limit: String(PAGE_SIZE),
-      ...(before ? { before: String(before) } : {}),
-    });
-    const earlier = before ? result.entries : [];
-    const next = await get(`/v1/ferrite/journal?${parameters}`).then(
-      (page) => ({ ...page, entries: [...earlier, ...page.entries], error: null }),
-      (error) => ({ ...(before ? result : NO_RESULT), error }),
-    );
-    if (latest.current !== filters) return;
-    setResult(next);
-    setBusy(false);
-  };
-  useEffect(() => {
-    setBusy(true);
-    const timer = setTimeout(() => load(null), SEARCH_DELAY_MS);
-    return () => clearTimeout(timer);
-  }, [filters]);
-  return { ...result, busy, loadMore: () => load(result.next) };
-}
-
 export function JournalPage() {
   const { query } = useObservable(route);
-  const { entries, next, reached, error, busy, loadMore } = useJournalSearch(query);
+  const { entries, next, reached, error, busy, loadMore } = usePagedSearch(query, {
+    path: "/v1/ferrite/journal",
+    marker: "before",
+    parameters: journalParameters,
+  });
   const status = () => {
     if (busy) return html`<div class="loading" aria-label="Searching"></div>`;
     if (next)
