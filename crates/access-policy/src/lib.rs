@@ -8,6 +8,7 @@ mod caller;
 mod check;
 mod parse;
 mod policy;
+mod reduced;
 mod reference;
 mod rules;
 mod target;

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use crate::caller::{Caller, CallerScope};
 use crate::check::{Check, CheckContext};
 use crate::parse::{SyntaxError, parse_check, referenced_rules};
+use crate::reduced::ReducedRules;
 use crate::rules::{RuleScopes, all_rules};
 use crate::target::PolicyTarget;
 
@@ -33,6 +34,7 @@ pub struct Policy {
     scopes: Vec<RuleScopes>,
     index: HashMap<Box<str>, usize>,
     service_project: Option<Box<str>>,
+    reduced: ReducedRules,
 }
 
 /// A policy file is invalid.
@@ -126,7 +128,7 @@ impl Policy {
             checks.push(check);
         }
         check_cycles(&names, &checks)?;
-        Ok(Self { checks, scopes, index, service_project: None })
+        Ok(Self { checks, scopes, index, service_project: None, reduced: ReducedRules::default() })
     }
 
     /// Sets the project whose `service` role applies to the whole system; `None` disables this.
@@ -152,13 +154,19 @@ impl Policy {
         if !self.scopes[index].allows(&caller.scope) {
             return false;
         }
+        let rules = self.reduced.of(caller, &self.checks);
         let context = CheckContext {
             caller,
             target,
             service_project: self.service_project.as_deref(),
-            rules: &self.checks,
+            rules: &rules,
         };
-        self.checks[index].holds(&context)
+        rules[index].holds(&context)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn checks(&self) -> &[Check] {
+        &self.checks
     }
 
     /// The rules of requests that `caller` matches for `target`, in alphabetical order, without helper
