@@ -173,18 +173,15 @@ impl KeyRing {
         session: &mut dyn DatabaseSession,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let before = self.followed_at.load(Ordering::Relaxed);
+        let before = self.followed_at.load(Ordering::Acquire);
         let next = before.saturating_add(i64::try_from(FOLLOW_INTERVAL.as_micros()).unwrap_or(0));
         if before != i64::MIN && (before..next).contains(&now.0) {
             return Ok(());
         }
-        let claim =
-            self.followed_at.compare_exchange(before, now.0, Ordering::Relaxed, Ordering::Relaxed);
-        if claim.is_err() {
-            return Ok(());
-        }
-        self.follow_now(session, now)
-            .inspect_err(|_| self.followed_at.store(i64::MIN, Ordering::Relaxed))
+        // Concurrent transactions do this at the same time: none may seal with an old key meanwhile.
+        self.follow_now(session, now)?;
+        self.followed_at.store(now.0, Ordering::Release);
+        Ok(())
     }
 
     /// Like [`KeyRing::follow`], at once.
