@@ -190,7 +190,7 @@ impl Conductor {
     ) -> Result<(), ConductorError> {
         let call = self.exclusive_call(id).await?;
         let action = change.to_string();
-        call.record_intent(self, &action).await?;
+        let call = call.record_intent(self, &action).await?;
         let (conductor, actor) = (self.clone(), actor.clone());
         let (sender, receiver) = oneshot::channel();
         self.in_background(async move {
@@ -204,7 +204,7 @@ impl Conductor {
             };
             let changed = call.run(&conductor, &actor, &action, work).await;
             if let Err(Err(error)) = sender.send(changed) {
-                conductor.store_failure(id, &action, &error).await;
+                log_background_failure(id, &action, &error);
             }
         });
         match tokio::time::timeout(RESPONSE_TIMEOUT, receiver).await {
@@ -498,12 +498,16 @@ impl Conductor {
         if !found.is_async {
             return self.call_vendor(exclusive.as_ref(), &call).await.map(PassthruReply::Done);
         }
-        if let Some(exclusive) = &exclusive {
-            exclusive.record_intent(self, &call.to_string()).await?;
-        }
+        let exclusive = match exclusive {
+            Some(exclusive) => Some(exclusive.record_intent(self, &call.to_string()).await?),
+            None => None,
+        };
         let conductor = self.clone();
         self.in_background(async move {
-            if let Err(error) = conductor.call_vendor(exclusive.as_ref(), &call).await {
+            let Err(error) = conductor.call_vendor(exclusive.as_ref(), &call).await else { return };
+            log_background_failure(id, &call.to_string(), &error);
+            // Otherwise the error was stored before the node was released.
+            if exclusive.is_none() {
                 conductor.store_failure(id, &call.to_string(), &error).await;
             }
         });
@@ -535,11 +539,9 @@ impl Conductor {
         exclusive.run(self, &call.actor, &call.to_string(), work).await
     }
 
-    /// Stores a failure as the node's last error, after the client got its response.
+    /// Stores the failure of a call without a lease as the node's last error.
     async fn store_failure(&self, id: NodeId, action: &str, error: &ConductorError) {
-        let error = error_text(error);
-        tracing::warn!(node = %id, action, error, "background call failed");
-        let message = format!("failed to {action}: {error}");
+        let message = format!("failed to {action}: {}", error_text(error));
         let stored = self
             .store
             .write(move |tx| {
@@ -553,6 +555,11 @@ impl Conductor {
             tracing::warn!(node = %id, error = error_text(&error), "error of background call could not be stored");
         }
     }
+}
+
+/// Logs a failure after the client got its response.
+fn log_background_failure(id: NodeId, action: &str, error: &ConductorError) {
+    tracing::warn!(node = %id, action, error = error_text(error), "background call failed");
 }
 
 /// A change of a firmware boot setting.

@@ -28,6 +28,8 @@ pub(crate) struct ExclusiveCall {
     pub(crate) driver: Driver,
     lease: NodeLease,
     calls: Arc<BmcCallLog>,
+    /// Whether the client may get its response before the call ends.
+    in_background: bool,
 }
 
 impl Conductor {
@@ -47,7 +49,13 @@ impl Conductor {
             }
         };
         match snapshot.driver(&self.registry) {
-            Ok(driver) => Ok(ExclusiveCall { snapshot, driver, lease, calls: Arc::default() }),
+            Ok(driver) => Ok(ExclusiveCall {
+                snapshot,
+                driver,
+                lease,
+                calls: Arc::default(),
+                in_background: false,
+            }),
             Err(error) => {
                 self.release(lease).await;
                 Err(error)
@@ -111,7 +119,7 @@ impl ExclusiveCall {
                 (Ok(value), changes, event)
             }
             // An invalid request did not reach the machine, so it is not recorded.
-            Err(error) if error.is_caller_error() => {
+            Err(error) if error.is_caller_error() && !self.in_background => {
                 conductor.release(self.lease).await;
                 return Err(self.snapshot.driver_error(error));
             }
@@ -136,10 +144,10 @@ impl ExclusiveCall {
     /// Stores the action before it is run in the background. If the process ends meanwhile, the next
     /// process that claims the node reports it as interrupted.
     pub(crate) async fn record_intent(
-        &self,
+        self,
         conductor: &Conductor,
         action: &str,
-    ) -> Result<(), ConductorError> {
+    ) -> Result<Self, ConductorError> {
         let (lease, action) = (self.lease, action.to_owned());
         let stored = conductor
             .store
@@ -149,10 +157,13 @@ impl ExclusiveCall {
                 Ok(tx.save_fenced(&mut node, &lease)?)
             })
             .await;
-        if stored.is_err() {
-            conductor.release(self.lease).await;
+        match stored {
+            Ok(()) => Ok(Self { in_background: true, ..self }),
+            Err(error) => {
+                conductor.release(self.lease).await;
+                Err(error)
+            }
         }
-        stored
     }
 
     async fn record(
@@ -166,12 +177,22 @@ impl ExclusiveCall {
         let (lease, actor) = (self.lease, actor.clone());
         let hostname = conductor.owner.hostname.clone();
         let calls = bmc_call_event(&self.calls);
+        let last_error = if let JournalEvent::ActionFailed { action, error, .. } = &event
+            && self.in_background
+        {
+            Some(format!("failed to {action}: {error}"))
+        } else {
+            None
+        };
         conductor
             .store
             .write(move |tx| {
                 let mut node = get_node(tx, lease.node)?;
                 write_changes(tx, &mut node, &changes)?;
                 node.driver_internal_info.remove(INTENT_KEY);
+                if last_error.is_some() {
+                    node.last_error.clone_from(&last_error);
+                }
                 let mut entries = PendingEntries::default();
                 if changes.agent_stopped {
                     agent_stopped(&mut node, began, &mut entries);

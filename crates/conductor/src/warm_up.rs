@@ -26,7 +26,7 @@ impl Conductor {
             call.release(self).await;
             return Err(ConductorError::Invalid { node, why });
         }
-        call.record_intent(self, ACTION).await?;
+        let call = call.record_intent(self, ACTION).await?;
         let target = call.target(self);
         let work = async {
             call.driver.boot().validate(&target).await?;
