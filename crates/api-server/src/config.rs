@@ -59,6 +59,8 @@ pub struct ApiConfig {
     pub default_conductor_group: String,
     /// Whether administrators of a project may create and delete nodes that their project owns.
     pub project_admin_can_manage_own_nodes: bool,
+    /// The longest lease of a deployment that a project requests; `None` does not limit them.
+    pub max_lease: Option<Duration>,
     /// How long to wait for requests in flight when the server stops.
     pub shutdown_timeout: Duration,
 }
@@ -105,6 +107,7 @@ impl Default for ApiConfig {
             default_resource_class: None,
             default_conductor_group: String::new(),
             project_admin_can_manage_own_nodes: true,
+            max_lease: None,
             shutdown_timeout: Duration::from_secs(10),
         }
     }

@@ -229,7 +229,7 @@ impl DeploymentFacts {
 
     /// The machine, if it is still reserved for this deployment.
     fn own_node(&self) -> Option<&Node> {
-        self.node.as_ref().filter(|node| node.instance_uuid == Some(self.deployment.id.0))
+        self.node.as_ref().filter(|node| self.deployment.runs_on(node))
     }
 
     /// Writes the outcome of a step.

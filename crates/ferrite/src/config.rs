@@ -103,6 +103,9 @@ pub(crate) struct ApiSection {
     pub(crate) default_resource_class: Option<String>,
     /// Conductor group of nodes that are created without one.
     pub(crate) default_conductor_group: String,
+    /// The longest lease of a deployment that a project requests, in seconds, also for deployments that are
+    /// requested without one; 0 does not limit leases. Callers with system scope are not limited.
+    pub(crate) max_lease: u64,
     /// Unix socket for clients on this host, with full access for root and the user of the server; by
     /// default `ferrite.sock` in the data directory. An empty text disables it.
     pub(crate) unix_socket: Option<PathBuf>,
@@ -241,6 +244,7 @@ impl Default for ApiSection {
             idle_timeout: api.idle_timeout.as_secs(),
             default_resource_class: None,
             default_conductor_group: String::new(),
+            max_lease: 0,
             unix_socket: None,
             tls: TlsSection::default(),
         }
@@ -355,6 +359,7 @@ impl Config {
             default_conductor_group: api.default_conductor_group.to_lowercase(),
             project_admin_can_manage_own_nodes: self.policy.project_admin_can_manage_own_nodes,
             conductor_timeout: Duration::from_secs(self.conductor.heartbeat_timeout),
+            max_lease: (api.max_lease > 0).then(|| Duration::from_secs(api.max_lease)),
             ..ApiConfig::default()
         }
     }

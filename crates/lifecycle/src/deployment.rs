@@ -63,7 +63,7 @@ pub fn next_deployment_step(
     node: Option<&Node>,
     now: Timestamp,
 ) -> DeploymentStep {
-    let node = node.filter(|node| node.instance_uuid == Some(deployment.id.0));
+    let node = node.filter(|node| deployment.runs_on(node));
     if deployment.state == DeploymentState::Deleting {
         return removal(node, now);
     }

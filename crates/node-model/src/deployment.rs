@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::{
-    Actor, Allocation, AllocationId, AllocationState, DeploymentId, JsonObject, NodeId, QuotaId,
-    Timestamp, named_enum,
+    Actor, Allocation, AllocationId, AllocationState, DeploymentId, JsonObject, Node, NodeId,
+    QuotaId, Timestamp, named_enum,
 };
 
 named_enum! {
@@ -90,6 +90,13 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// Whether the instance on a node is that of this deployment. A node can be released and used for
+    /// another instance before the deployment notices.
+    #[must_use]
+    pub fn runs_on(&self, node: &Node) -> bool {
+        node.instance_uuid == Some(self.id.0)
+    }
+
     /// A request without a machine, a project or a lease, which is due at once.
     #[must_use]
     pub const fn new(id: DeploymentId, created_at: Timestamp) -> Self {

@@ -143,10 +143,12 @@ impl DeploymentRequest {
         }
         let is_lease = |lease: &LeaseRequest| {
             (1..=MAX_LEASE).contains(&lease.duration)
-                && lease.warn_before.is_none_or(|before| before <= MAX_LEASE)
+                && lease.warn_before.is_none_or(|before| before <= lease.duration)
         };
         if self.lease.as_ref().is_some_and(|lease| !is_lease(lease)) {
-            let problem = format!("duration must have 1 to {MAX_LEASE} seconds");
+            let problem = format!(
+                "duration must have 1 to {MAX_LEASE} seconds, and warn_before at most as many as duration"
+            );
             return Err(WireError::invalid_field("lease", &problem));
         }
         Ok(())
@@ -186,6 +188,26 @@ impl DeploymentRequest {
             expires_at: Some(now.plus(Duration::from_secs(lease.duration))),
             warn_seconds: i64::try_from(warn_before).unwrap_or(i64::MAX),
             action: lease.at_end.unwrap_or(LeaseEndAction::Undeploy),
+        }
+    }
+}
+
+impl LeaseTerms {
+    /// The lease, ended after `max` if it has no end. Fails if it would be longer.
+    pub(super) fn limited(self, max: Option<Duration>, now: Timestamp) -> Result<Self, WireError> {
+        let Some(max) = max else { return Ok(self) };
+        match self.expires_at {
+            Some(end) if end > now.plus(max) => {
+                let problem =
+                    format!("the operator allows at most {} seconds from now", max.as_secs());
+                Err(WireError::invalid_field("lease", &problem))
+            }
+            Some(_) => Ok(self),
+            None => {
+                let warning = DEFAULT_WARNING.min(max.as_secs() / 4);
+                let warn_seconds = i64::try_from(warning).unwrap_or(i64::MAX);
+                Ok(Self { expires_at: Some(now.plus(max)), warn_seconds, ..self })
+            }
         }
     }
 }
@@ -335,6 +357,7 @@ mod tests {
             ("ssh_keys", json!(["ssh-ed25519 AAAA\nssh-ed25519 BBBB"])),
             ("instance_info", json!({"traits": []})),
             ("lease", json!({"duration": 0})),
+            ("lease", json!({"duration": 60, "warn_before": 61})),
             ("lease", json!({"duration": 60, "at_end": "explode"})),
             ("unknown", json!(1)),
         ] {
@@ -364,6 +387,13 @@ mod tests {
             let changed = parsed.unwrap().apply(lease, Timestamp::from_secs(later));
             assert_eq!(changed.expires_at, expected.map(Timestamp::from_secs), "{change}");
         }
+        // The operator's maximum applies to longer leases and to those without an end.
+        let max = Some(Duration::from_secs(400));
+        assert_eq!(lease.limited(max, now).unwrap().expires_at, Some(end));
+        assert!(lease.limited(Some(Duration::from_secs(399)), now).is_err());
+        let unlimited = LeaseTerms { expires_at: None, ..lease };
+        assert_eq!(unlimited.limited(max, now).unwrap().expires_at, Some(end));
+        assert_eq!(unlimited.limited(None, now).unwrap().expires_at, None);
         for invalid in [json!({}), json!({"lease": {"duration": 1, "unlimited": true}})] {
             assert!(
                 DeploymentLeaseChange::parse(invalid.to_string().as_bytes()).is_err(),

@@ -4,6 +4,8 @@
 //! A request stores the deployment and its allocation in one transaction, which also checks the quotas of
 //! the project. The conductor does the rest.
 
+use std::time::Duration;
+
 use access_policy::PolicyTarget;
 use http::{Method, StatusCode};
 use ironic_wire::WireError;
@@ -136,7 +138,7 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = DeploymentRequest::parse(&request.body)?;
     let now = request.now();
-    let lease = body.lease(now);
+    let lease = body.lease(now).limited(max_lease(&request), now)?;
     let id = body.uuid.map_or_else(DeploymentId::random, DeploymentId);
     let deployment = Deployment {
         name: body.name.clone(),
@@ -172,6 +174,11 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         request.link(&format!("ferrite/deployments/{}", row["uuid"].as_str().unwrap_or("")));
     let response = ApiResponse::json(StatusCode::ACCEPTED, row.to_string().into_bytes());
     Ok(response.with_location(&location))
+}
+
+/// The longest lease of the caller; `None` if it is not limited.
+fn max_lease(request: &ApiRequest) -> Option<Duration> {
+    request.app.config.max_lease.filter(|_| !request.access.is_system())
 }
 
 /// The project of a new deployment: the caller's. Callers with system scope may choose one.
@@ -249,6 +256,7 @@ async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let change = DeploymentLeaseChange::parse(&request.body)?;
     let ident = request.param("deployment").to_owned();
     let (access, now) = (request.access.clone(), request.now());
+    let max_lease = max_lease(&request);
     let row = request
         .app
         .store
@@ -263,7 +271,10 @@ async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 warn_seconds: deployment.warn_seconds,
                 action: deployment.expiry_action,
             };
-            let after = change.apply(before, now);
+            let mut after = change.apply(before, now);
+            if before.expires_at != after.expires_at {
+                after = after.limited(max_lease, now)?;
+            }
             deployment.expires_at = after.expires_at;
             deployment.warn_seconds = after.warn_seconds;
             deployment.expiry_action = after.action;
@@ -320,7 +331,7 @@ fn find(
     };
     let deployment: Deployment = found.ok_or_else(not_found)?;
     let node = match deployment.node_id {
-        Some(node) => reader.get(node)?,
+        Some(node) => reader.get(node)?.filter(|node| deployment.runs_on(node)),
         None => None,
     };
     let target = target_of(&deployment, node.as_ref());
@@ -355,6 +366,7 @@ fn render(
         let select = Columns::<Node>::only(&[
             NodeColumn::Uuid,
             NodeColumn::Name,
+            NodeColumn::InstanceUuid,
             NodeColumn::Owner,
             NodeColumn::Lessee,
             NodeColumn::ProvisionState,
@@ -367,6 +379,7 @@ fn render(
     }
     let row = |deployment: &Deployment| {
         let node = deployment.node_id.and_then(|id| nodes.get(&id));
+        let node = node.filter(|node| deployment.runs_on(node));
         deployment_json(deployment, node, access)
     };
     Ok(deployments.iter().map(row).collect())

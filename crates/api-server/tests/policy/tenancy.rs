@@ -86,7 +86,10 @@ async fn owners_and_lessees_deploy_and_only_owners_update() {
         .write(move |writer| {
             let mut deployment = writer.get(id)?.unwrap();
             deployment.node_id = Some(node);
-            writer.save(&mut deployment)
+            writer.save(&mut deployment)?;
+            let mut node = writer.get(node)?.unwrap();
+            node.instance_uuid = Some(id.0);
+            writer.save(&mut node)
         })
         .await
         .unwrap();
