@@ -175,6 +175,24 @@ impl Authenticator {
         self.htpasswd.is_some() || self.accepts_tokens()
     }
 
+    /// The value of `WWW-Authenticate` for callers without valid credentials.
+    #[must_use]
+    pub fn challenge(&self) -> String {
+        match &self.keystone {
+            Some(keystone) if !self.has_passwords() => {
+                format!(r#"Keystone uri="{}""#, keystone.url())
+            }
+            None if !self.has_passwords() => r#"Bearer realm="Baremetal API""#.to_owned(),
+            // The text of Ironic's basic authentication.
+            Some(_) | None => r#"Basic realm="Baremetal API""#.to_owned(),
+        }
+    }
+
+    /// Whether users have passwords here.
+    fn has_passwords(&self) -> bool {
+        self.htpasswd.is_some() || self.has_local_users
+    }
+
     /// Whether an enabled method has tokens.
     fn accepts_tokens(&self) -> bool {
         self.has_local_users || self.openid_connect.is_some() || self.keystone.is_some()

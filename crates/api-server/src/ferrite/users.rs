@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use access_policy::{AuthMethod, CallerScope, PolicyTarget};
 use authentication::{PasswordError, check_new_password};
-use http::header::WWW_AUTHENTICATE;
 use http::{Method, StatusCode};
 use ironic_wire::{WireError, parse_object};
 use node_model::{
@@ -317,12 +316,8 @@ async fn set_password(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             let current = Secret::new(current);
             let confirmed = authenticator.confirm_password(&user.name, current, address).await;
             if let Err(error) = confirmed {
-                let mut response = auth_error_response(&error);
-                if request.browser.is_web_ui {
-                    // With the header, the browser would open its own password dialog.
-                    response.headers.retain(|(name, _)| *name != WWW_AUTHENTICATE);
-                }
-                return Ok(response);
+                let challenge = (!request.browser.is_web_ui).then(|| authenticator.challenge());
+                return Ok(auth_error_response(&error, challenge));
             }
         }
         // A token must not become a password that outlives it.

@@ -14,9 +14,7 @@ use access_policy::{AuthMethod, Caller};
 use authentication::CredentialHeaders;
 use bytes::Bytes;
 use error_chain::error_chain;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
@@ -440,11 +438,9 @@ async fn identify(
             Ok(caller)
         }
         Err(error) => {
-            let mut response = auth_error_response(&error);
-            if browser_headers::has_own_login_form(headers) {
-                response.headers.retain(|(name, _)| *name != WWW_AUTHENTICATE);
-            }
-            Err(Box::new(response))
+            let has_own_login_form = browser_headers::has_own_login_form(headers);
+            let challenge = (!has_own_login_form).then(|| authenticator.challenge());
+            Err(Box::new(auth_error_response(&error, challenge)))
         }
     }
 }

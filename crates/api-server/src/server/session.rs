@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use access_policy::{Caller, CallerScope};
 use authentication::{AuthError, SESSION_COOKIE};
-use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, SET_COOKIE};
 use http::{HeaderValue, Method};
 use ironic_wire::{WireError, parse_object};
 use node_model::{AccessScope, Secret};
@@ -140,12 +140,9 @@ fn session_body(needed: bool, caller: Option<&Caller>) -> Value {
     body
 }
 
-/// The response to wrong credentials, without `WWW-Authenticate`: that would make the browser open its
-/// own password dialog.
+/// The response to wrong credentials in the web UI.
 pub(super) fn rejected(error: &AuthError) -> ApiResponse {
-    let mut response = auth_error_response(error);
-    response.headers.retain(|(name, _)| *name != WWW_AUTHENTICATE);
-    response
+    auth_error_response(error, None)
 }
 
 pub(super) fn with_cookie(

@@ -111,6 +111,11 @@ struct OwnToken {
 }
 
 impl KeystoneValidator {
+    /// URL of Keystone.
+    pub(crate) fn url(&self) -> &str {
+        &self.settings.url
+    }
+
     /// Checks the settings. Keystone is contacted when the first token is validated, so that the server
     /// starts while Keystone is down.
     pub(crate) fn new(settings: KeystoneSettings) -> Result<Self, AuthSetupError> {

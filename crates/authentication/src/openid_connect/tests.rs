@@ -478,6 +478,7 @@ async fn authenticates_requests_with_tokens_and_sessions() {
     let opened = Authenticator::open(&enabled, store.clone(), Arc::new(|| NOW)).await.unwrap();
     let authenticator = opened.0;
     assert!(authenticator.is_required());
+    assert_eq!(authenticator.challenge(), r#"Bearer realm="Baremetal API""#);
     let address = IpAddr::from([192, 0, 2, 1]);
     let headers = |name: &'static str, value: &str| {
         let mut headers = HeaderMap::new();
@@ -547,6 +548,7 @@ async fn authenticates_requests_with_tokens_and_sessions() {
     // The session ends with a sign-out, and when OpenID Connect is disabled.
     let local = AuthSettings::local(data.path().join("password"));
     let other = Authenticator::open(&local, store.clone(), Arc::new(|| NOW)).await.unwrap().0;
+    assert_eq!(other.challenge(), r#"Basic realm="Baremetal API""#);
     assert_eq!(other.identify(&cookie, address).await, Err(AuthError::Missing));
     authenticator.sign_out(&signed_in.cookie).await.unwrap();
     assert_eq!(authenticator.identify(&cookie, address).await, Err(AuthError::Missing));
