@@ -217,8 +217,7 @@ impl FromStr for RoleAssignment {
 /// Whether `name` can be the name of a role or of a project other than the system scope.
 #[must_use]
 pub fn is_identity_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
+    is_name_with(name, b"._-")
 }
 
 /// Whether `name` can be the name of a project.
@@ -230,8 +229,14 @@ pub fn is_project_name(name: &str) -> bool {
 /// Whether `name` can be the name of a user; also allows `@` and `+`, for mail addresses.
 #[must_use]
 pub fn is_user_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
+    is_name_with(name, b"._-@+")
+}
+
+/// Whether a name has letters, digits and these characters. `.` and `..` would change the path of a request.
+fn is_name_with(name: &str, other: &[u8]) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || other.contains(&byte);
+    let is_path_segment = name != "." && name != "..";
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed) && is_path_segment
 }
 
 #[cfg(test)]
@@ -267,6 +272,9 @@ mod tests {
             ("a:b", false, false),
             ("a b", false, false),
             ("", false, false),
+            (".", false, false),
+            ("..", false, false),
+            ("...", true, true),
             ("ä", false, false),
         ] {
             assert_eq!(
