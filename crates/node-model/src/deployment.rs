@@ -91,7 +91,7 @@ pub struct Deployment {
 
 impl Deployment {
     /// Whether the instance on a node is that of this deployment. A node can be released and used for
-    /// another instance before the deployment notices.
+    /// another instance before the deployment is updated.
     #[must_use]
     pub fn runs_on(&self, node: &Node) -> bool {
         node.instance_uuid == Some(self.id.0)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ironic_wire::{MAX_TRAITS, WireError, is_trait, parse_object};
+use ironic_wire::{MAX_TRAITS, WireError, is_trait, parse_fields, parse_object};
 use node_model::{LeaseEndAction, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -57,7 +57,7 @@ pub(super) struct DeploymentRequest {
 
 /// The requested lease.
 #[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with duration, warn_before and at_end")]
 struct LeaseRequest {
     /// Seconds from now.
     duration: u64,
@@ -88,8 +88,7 @@ impl DeploymentRequest {
     /// Parses and checks the body.
     pub(super) fn parse(body: &[u8]) -> Result<Self, WireError> {
         let body = Value::Object(parse_object(body, "deployment")?);
-        let request: Self =
-            serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+        let request: Self = parse_fields(body)?;
         request.check()?;
         Ok(request)
     }
@@ -238,14 +237,17 @@ impl DeploymentLeaseChange {
         if let Some(unknown) = body.keys().next() {
             return Err(WireError::unexpected(&[unknown]));
         }
-        let change: Self =
-            serde_json::from_value(lease).map_err(|error| WireError::invalid(error.to_string()))?;
+        let change: Self = parse_fields(lease)?;
         let ends = [change.extend_by.is_some(), change.duration.is_some(), change.unlimited];
         if ends.iter().filter(|is_given| **is_given).count() > 1 {
             return Err(WireError::invalid_field(
                 "lease",
                 "only one of extend_by, duration and unlimited can be given",
             ));
+        }
+        if change.extend_by == Some(0) || change.duration == Some(0) {
+            let problem = "times must have at least 1 second; delete the deployment to end it now";
+            return Err(WireError::invalid_field("lease", problem));
         }
         let seconds = [change.extend_by, change.duration, change.warn_before];
         if seconds.iter().flatten().any(|seconds| *seconds > MAX_LEASE) {
@@ -255,8 +257,13 @@ impl DeploymentLeaseChange {
         Ok(change)
     }
 
-    /// The lease after the change.
-    pub(super) fn apply(self, before: LeaseTerms, now: Timestamp) -> LeaseTerms {
+    /// The lease after the change. Fails if it would be longer than `max`, or shorter than its warning.
+    pub(super) fn apply(
+        self,
+        before: LeaseTerms,
+        max: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<LeaseTerms, WireError> {
         let expires_at = match (self.extend_by, self.duration) {
             _ if self.unlimited => None,
             (Some(seconds), _) => {
@@ -266,12 +273,23 @@ impl DeploymentLeaseChange {
             (None, Some(seconds)) => Some(now.plus(Duration::from_secs(seconds))),
             (None, None) => before.expires_at,
         };
-        let warn_before = self.warn_before.and_then(|seconds| i64::try_from(seconds).ok());
-        LeaseTerms {
-            expires_at,
-            warn_seconds: warn_before.unwrap_or(before.warn_seconds),
-            action: self.at_end.unwrap_or(before.action),
+        if self.unlimited && max.is_some() {
+            let problem = "the operator does not allow leases without an end";
+            return Err(WireError::invalid_field("lease", problem));
         }
+        let remaining = expires_at.map_or(i64::MAX, |end| end.0.saturating_sub(now.0) / 1_000_000);
+        let warn_before = self.warn_before.and_then(|seconds| i64::try_from(seconds).ok());
+        if warn_before.is_some_and(|seconds| seconds > remaining.max(0)) {
+            let problem = "warn_before must have at most as many seconds as the lease";
+            return Err(WireError::invalid_field("lease", problem));
+        }
+        let after = LeaseTerms {
+            expires_at,
+            warn_seconds: warn_before.unwrap_or(before.warn_seconds.min(remaining.max(0))),
+            action: self.at_end.unwrap_or(before.action),
+        };
+        // A change of something else is allowed if the operator lowered the maximum meanwhile.
+        if after.expires_at == before.expires_at { Ok(after) } else { after.limited(max, now) }
     }
 }
 
@@ -384,9 +402,16 @@ mod tests {
         ] {
             let parsed =
                 DeploymentLeaseChange::parse(json!({"lease": change}).to_string().as_bytes());
-            let changed = parsed.unwrap().apply(lease, Timestamp::from_secs(later));
+            let changed = parsed.unwrap().apply(lease, None, Timestamp::from_secs(later)).unwrap();
             assert_eq!(changed.expires_at, expected.map(Timestamp::from_secs), "{change}");
+            assert!(changed.warn_seconds <= 100, "{change}");
         }
+        let shortened = DeploymentLeaseChange { duration: Some(50), ..Default::default() };
+        assert_eq!(shortened.apply(lease, None, now).unwrap().warn_seconds, 50);
+        let late_warning = DeploymentLeaseChange { warn_before: Some(401), ..Default::default() };
+        assert!(late_warning.apply(lease, None, now).is_err());
+        let unlimited = DeploymentLeaseChange { unlimited: true, ..Default::default() };
+        assert!(unlimited.apply(lease, Some(Duration::from_secs(400)), now).is_err());
         // The operator's maximum applies to longer leases and to those without an end.
         let max = Some(Duration::from_secs(400));
         assert_eq!(lease.limited(max, now).unwrap().expires_at, Some(end));

@@ -271,10 +271,7 @@ async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 warn_seconds: deployment.warn_seconds,
                 action: deployment.expiry_action,
             };
-            let mut after = change.apply(before, now);
-            if before.expires_at != after.expires_at {
-                after = after.limited(max_lease, now)?;
-            }
+            let after = change.apply(before, max_lease, now)?;
             deployment.expires_at = after.expires_at;
             deployment.warn_seconds = after.warn_seconds;
             deployment.expiry_action = after.action;
@@ -378,16 +375,24 @@ fn render(
         })?;
     }
     let row = |deployment: &Deployment| {
-        let node = deployment.node_id.and_then(|id| nodes.get(&id));
-        let node = node.filter(|node| deployment.runs_on(node));
-        deployment_json(deployment, node, access)
+        let assigned = deployment.node_id.and_then(|id| nodes.get(&id));
+        deployment_json(deployment, assigned, access)
     };
     Ok(deployments.iter().map(row).collect())
 }
 
-fn deployment_json(deployment: &Deployment, node: Option<&Node>, access: &CallerAccess) -> Value {
-    // The error may be that of the node, which lessees do not see.
-    let hides_error = node.is_some_and(|node| HiddenFields::of(node, access).last_error);
+/// `assigned` is the node that the deployment got, which may have another instance by now.
+fn deployment_json(
+    deployment: &Deployment,
+    assigned: Option<&Node>,
+    access: &CallerAccess,
+) -> Value {
+    // The error may be that of the node, which lessees do not see, also after the deployment lost it.
+    let hides_error = match assigned {
+        Some(node) => HiddenFields::of(node, access).last_error,
+        None => deployment.node_id.is_some() && !access.is_system(),
+    };
+    let node = assigned.filter(|node| deployment.runs_on(node));
     let last_error = match &deployment.last_error {
         Some(_) if hides_error => Some("the owner of the machine can see the reason"),
         error => error.as_deref(),

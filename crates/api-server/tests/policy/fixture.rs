@@ -29,11 +29,17 @@ pub(crate) struct PolicyOptions {
     pub(crate) service_project: Option<String>,
     /// The content of policy.yaml.
     pub(crate) overrides: Option<&'static str>,
+    pub(crate) max_lease: Option<Duration>,
 }
 
 impl Default for PolicyOptions {
     fn default() -> Self {
-        Self { project_admin_can_manage_own_nodes: true, service_project: None, overrides: None }
+        Self {
+            project_admin_can_manage_own_nodes: true,
+            service_project: None,
+            overrides: None,
+            max_lease: None,
+        }
     }
 }
 
@@ -47,8 +53,12 @@ pub(crate) struct PolicyFixture {
 impl PolicyFixture {
     /// An API with an empty database.
     pub(crate) async fn empty() -> Self {
-        let data = tempfile::tempdir().unwrap();
-        let fixture = Self::open(data, &PolicyOptions::default());
+        Self::with(&PolicyOptions::default()).await
+    }
+
+    /// An API with an empty database and these settings.
+    pub(crate) async fn with(options: &PolicyOptions) -> Self {
+        let fixture = Self::open(tempfile::tempdir().unwrap(), options);
         let info = ConductorInfo {
             hostname: "test-conductor-node".to_owned(),
             run: None,
@@ -99,6 +109,7 @@ impl PolicyFixture {
         });
         let config = ApiConfig {
             project_admin_can_manage_own_nodes: options.project_admin_can_manage_own_nodes,
+            max_lease: options.max_lease,
             ..ApiConfig::default()
         };
         let authenticator = Authenticator::disabled(store.clone(), Arc::clone(&clock));

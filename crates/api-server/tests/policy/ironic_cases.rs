@@ -148,6 +148,7 @@ impl RbacCase {
             project_admin_can_manage_own_nodes: self.self_manage_nodes.unwrap_or(true),
             service_project: self.enable_service_project.then_some(service_project),
             overrides: None,
+            max_lease: None,
         }
     }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deployments, quotas and the audit log for owners, lessees, operators and others.
 
+use std::time::Duration;
+
 use access_policy::{Caller, CallerScope};
-use node_model::{DeploymentId, Node, NodeId, PowerState, ProvisionState};
+use node_model::{DeploymentId, DeploymentState, Node, NodeId, PowerState, ProvisionState};
 use serde_json::{Value, json};
 
-use crate::fixture::{NOW, PolicyFixture, caller, project_caller};
+use crate::fixture::{NOW, PolicyFixture, PolicyOptions, caller, project_caller};
 
 const READER: &[&str] = &["reader"];
 const MEMBER: &[&str] = &["member", "reader"];
@@ -114,6 +116,59 @@ async fn owners_and_lessees_deploy_and_only_owners_update() {
         let list = call(&fixture, who, "GET", DEPLOYMENTS, Value::Null, 200).await;
         assert_eq!(list["deployments"].as_array().unwrap().len(), count, "{who:?}");
     }
+    lost_machines_stay_hidden(&fixture, node, id).await;
+}
+
+/// After another instance was deployed on the machine, its owner does not see the deployment, and the lessee
+/// still does not see the machine's error.
+async fn lost_machines_stay_hidden(fixture: &PolicyFixture, node: NodeId, id: DeploymentId) {
+    fixture
+        .store
+        .write(move |writer| {
+            let mut deployment = writer.get(id)?.unwrap();
+            deployment.state = DeploymentState::Failed;
+            deployment.last_error = Some("BMC 192.0.2.9 does not respond".to_owned());
+            writer.save(&mut deployment)?;
+            let mut node = writer.get(node)?.unwrap();
+            node.instance_uuid = None;
+            writer.save(&mut node)
+        })
+        .await
+        .unwrap();
+    let path = format!("{DEPLOYMENTS}/{id}");
+    let (lessee, owner) = (project_caller("lessee", MEMBER), project_caller("owner", MEMBER));
+    let shown = call(fixture, &lessee, "GET", &path, Value::Null, 200).await;
+    assert_eq!(shown["node"], Value::Null);
+    assert!(!shown.to_string().contains("192.0.2.9"), "{shown}");
+    call(fixture, &owner, "GET", &path, Value::Null, 404).await;
+    let list = call(fixture, &owner, "GET", DEPLOYMENTS, Value::Null, 200).await;
+    assert_eq!(list["deployments"], json!([]));
+}
+
+#[tokio::test]
+async fn leases_of_projects_are_limited() {
+    let max_lease = Some(Duration::from_secs(3600));
+    let fixture = PolicyFixture::with(&PolicyOptions { max_lease, ..Default::default() }).await;
+    let member = project_caller("lessee", MEMBER);
+    let body =
+        |lease: Value| json!({"resource_class": "big", "image": "http://i/a", "lease": lease});
+    call(&fixture, &member, "POST", DEPLOYMENTS, body(json!({"duration": 3601})), 400).await;
+    let made =
+        call(&fixture, &member, "POST", DEPLOYMENTS, body(json!({"duration": 60})), 202).await;
+    let path = format!("{DEPLOYMENTS}/{}", made["uuid"].as_str().unwrap());
+    for (lease, status) in [
+        (json!({"extend_by": 3600}), 400),
+        (json!({"unlimited": true}), 400),
+        (json!({"duration": 3600}), 200),
+        (json!({"at_end": "notify"}), 200),
+    ] {
+        call(&fixture, &member, "PATCH", &path, json!({"lease": lease}), status).await;
+    }
+    let without = json!({"resource_class": "big", "image": "http://i/a"});
+    let made = call(&fixture, &member, "POST", DEPLOYMENTS, without.clone(), 202).await;
+    assert!(made["lease"]["expires_at"].is_string(), "{made}");
+    let made = call(&fixture, &system(ADMIN), "POST", DEPLOYMENTS, without, 202).await;
+    assert!(made["lease"]["expires_at"].is_null(), "{made}");
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ resource!(ProjectQuota, QuotaId, QuotaFilter);
 pub struct DeploymentFilter {
     /// Of this project.
     pub project: Option<String>,
-    /// Of this project, or on machines that it owns.
+    /// Of this project, or with an instance on a machine that it owns.
     pub visible_to: Option<String>,
     /// Requested by this user.
     pub user: Option<String>,
@@ -74,7 +74,10 @@ impl ResourceFilter for DeploymentFilter {
     fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
         to.equals("project", optional_param(&self.project));
         if let Some(project) = &self.visible_to {
-            to.and("(project = ? OR node_uuid IN (SELECT uuid FROM nodes WHERE owner = ?))");
+            to.and(
+                "(project = ? OR node_uuid IN (SELECT nodes.uuid FROM nodes
+                 WHERE nodes.owner = ? AND nodes.instance_uuid = deployments.uuid))",
+            );
             to.params.extend([project.bind(), project.bind()]);
         }
         to.equals("user_name", optional_param(&self.user));

@@ -101,13 +101,15 @@ fn stores_deployments_with_sealed_secrets(db: &TestDatabase) {
     let found = db.read(|r| r.find::<Deployment>(DeploymentColumn::Name, "web")).unwrap();
     assert_eq!(found.unwrap().id, id);
 
-    // A project sees its deployments and those on machines that it owns.
+    // A project sees its deployments and those with an instance on machines that it owns.
     let mut machine = node("n1");
     machine.owner = Some("infra".to_owned());
     let machine_id = machine.id;
     db.write(move |w| {
-        w.insert(&machine)?;
+        let mut machine = machine.clone();
         let mut held = deployment("db", "other");
+        machine.instance_uuid = Some(held.id.0);
+        w.insert(&machine)?;
         held.node_id = Some(machine_id);
         held.due_at = Some(Timestamp(30));
         w.insert(&held)
@@ -125,6 +127,15 @@ fn stores_deployments_with_sealed_secrets(db: &TestDatabase) {
     assert_eq!(names(DeploymentFilter { due_at: Some(Timestamp(10)), ..filter }), ["web"]);
     let next = db.read(|r| r.next_deployment_after(Timestamp(10))).unwrap();
     assert_eq!(next, Some(Timestamp(30)));
+    // Another instance is on the machine.
+    db.write(move |w| {
+        let mut machine = w.get(machine_id)?.unwrap();
+        machine.instance_uuid = None;
+        w.save(&mut machine)
+    })
+    .unwrap();
+    let visible = DeploymentFilter { visible_to: text("infra"), ..DeploymentFilter::default() };
+    assert_eq!(names(visible), [""; 0]);
     // Deleting the machine keeps the deployment.
     db.write(move |w| w.delete(machine_id)).unwrap();
     let held = db.read(|r| r.find::<Deployment>(DeploymentColumn::Name, "db")).unwrap().unwrap();
