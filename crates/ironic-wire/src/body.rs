@@ -2,6 +2,7 @@
 //! Parsing of request bodies, and creation of resources from them with the field tables.
 
 use node_model::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::{WireError, excerpt};
@@ -202,6 +203,21 @@ pub(crate) fn strip_nul(value: Value) -> Value {
 /// 400 if it is not an object.
 pub fn parse_object(body: &[u8], what: &str) -> Result<Map<String, Value>, WireError> {
     expect_object(parse_body(body)?, what)
+}
+
+/// Converts a body into a type. The error names the field.
+pub fn parse_fields<T: DeserializeOwned>(body: Value) -> Result<T, WireError> {
+    /// Texts of the client are part of the message.
+    const MAX_MESSAGE: usize = 200;
+    serde_path_to_error::deserialize(body).map_err(|error| {
+        let path = error.path().to_string();
+        let message: String = error.inner().to_string().chars().take(MAX_MESSAGE).collect();
+        if path == "." {
+            WireError::invalid(message)
+        } else {
+            WireError::invalid_field(&path, &message)
+        }
+    })
 }
 
 /// The members of a value that must be an object.

@@ -44,7 +44,8 @@ pub use agent::{InspectionData, LookupQuery, parse_heartbeat};
 pub use agent_config::LookupResponse;
 pub use allocation::AllocationDraft;
 pub use body::{
-    MAX_NESTING, MAX_VALUES, ResourceDraft, WritableResource, create, parse_body, parse_object,
+    MAX_NESTING, MAX_VALUES, ResourceDraft, WritableResource, create, parse_body, parse_fields,
+    parse_object,
 };
 pub use conductor::ConductorView;
 pub use context::{ConductorLookup, RenderContext};

@@ -4,7 +4,7 @@
 use conductor::{AgentLogError, AgentLogLines};
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, StatusCode};
-use ironic_wire::{WireError, parse_object};
+use ironic_wire::{WireError, parse_fields, parse_object};
 use node_model::{AgentLog, Secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -101,8 +101,7 @@ async fn live(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn receive_lines(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = Value::Object(parse_object(&request.body, "log")?);
-    let body: AgentLogBody =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let body: AgentLogBody = parse_fields(body)?;
     let AgentLogBody { agent_token, run, first, lines } = body;
     if run.len() > MAX_RUN_LENGTH {
         return Err(WireError::invalid_field("run", "it is too long").into());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
-use ironic_wire::{ApiVersion, ProvisionBody, WireError, parse_object};
+use ironic_wire::{ApiVersion, ProvisionBody, WireError, parse_fields, parse_object};
 use lifecycle::Explanation;
 use lifecycle::ProvisionRequest;
 use node_model::{Node, NodeId, Verb, Wait};
@@ -106,8 +106,7 @@ struct NodePlan {
 async fn explain_many_nodes(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = Value::Object(parse_object(&request.body, "explain")?);
-    let ExplainManyBody { target, nodes, instance_info } =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let ExplainManyBody { target, nodes, instance_info } = parse_fields(body)?;
     let verb = parse_verb(&target)?;
     if nodes.len() > MAX_NODES {
         let problem = format!("there may be {MAX_NODES} at most");

@@ -3,7 +3,7 @@
 
 use ::inspection::{FlavourSet, HardwareReport, ReportContext, RuleSet, validate_flavour};
 use http::{Method, StatusCode};
-use ironic_wire::{WireError, parse_object};
+use ironic_wire::{WireError, parse_fields, parse_object};
 use node_model::{Flavour, FlavourId, JsonArray, JsonObject};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -185,8 +185,7 @@ fn find_flavour(reader: &mut StoreReader<'_>, name: &str) -> Result<Flavour, Api
 
 fn parse_flavour(request: &ApiRequest) -> Result<Flavour, WireError> {
     let body = Value::Object(parse_object(&request.body, "flavour")?);
-    let fields: FlavourBody =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let fields: FlavourBody = parse_fields(body)?;
     let mut traits = fields.traits;
     traits.sort_unstable();
     traits.dedup();

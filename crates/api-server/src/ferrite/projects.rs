@@ -3,11 +3,11 @@
 
 use access_policy::PolicyTarget;
 use http::{Method, StatusCode};
-use ironic_wire::{WireError, parse_object};
-use node_model::{Deployment, Project, ProjectId, is_project_name};
+use ironic_wire::{WireError, parse_fields, parse_object};
+use node_model::{Allocation, Deployment, Project, ProjectId, is_project_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{DeploymentFilter, ProjectColumn, ResourceQuery, StoreReader};
+use store::{AllocationFilter, DeploymentFilter, ProjectColumn, ResourceQuery, StoreReader};
 
 use super::users::{changed, check_description, optional_text, required_bool};
 use crate::handler;
@@ -81,8 +81,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = Value::Object(parse_object(&request.body, "project")?);
-    let new: NewProject =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let new: NewProject = parse_fields(body)?;
     if !is_project_name(&new.name) {
         let problem = "it must have 1 to 64 letters, digits or . _ -, and must not be `system`";
         return Err(WireError::invalid_field("name", problem).into());
@@ -156,9 +155,12 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             let of_project =
                 DeploymentFilter { project: Some(name.clone()), ..DeploymentFilter::default() };
             let deployments = writer.count::<Deployment>(&of_project)?;
-            if deployments > 0 {
+            let owned = AllocationFilter { owner: Some(name.clone()), ..AllocationFilter::default() };
+            let allocations = writer.count::<Allocation>(&owned)?;
+            if deployments + allocations > 0 {
                 return Err(WireError::conflict(format!(
-                    "The project {name} has {deployments} deployments; delete them first."
+                    "The project {name} has {deployments} deployments and {allocations} allocations; \
+                     delete them first."
                 ))
                 .into());
             }

@@ -129,6 +129,12 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 /// Parses `{"machines": 5, "resource_class:big": 2}`.
 fn parse_limits(body: &[u8]) -> Result<Vec<(QuotaSubject, i64)>, WireError> {
+    if body.is_empty() {
+        // Otherwise a forgotten body would remove the quotas.
+        return Err(WireError::invalid(
+            "The body must be an object of limits; {} removes them all.",
+        ));
+    }
     let body = parse_object(body, "quota")?;
     if body.len() > MAX_QUOTAS {
         return Err(WireError::invalid(format!("A project has at most {MAX_QUOTAS} quotas.")));

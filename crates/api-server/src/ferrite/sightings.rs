@@ -3,7 +3,7 @@
 
 use conductor::{EnrolError, NewNodeSettings};
 use http::Method;
-use ironic_wire::{WireError, is_logical_name, parse_object};
+use ironic_wire::{WireError, is_logical_name, parse_fields, parse_object};
 use node_model::{Mac, UnknownMachine};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -116,8 +116,7 @@ async fn enrol(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let mac = parse_mac(&request)?;
     let body = Value::Object(parse_object(&request.body, "enrol")?);
-    let body: EnrolBody =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let body: EnrolBody = parse_fields(body)?;
     let enrolment = parse_enrolment(&request, body)?;
     let (conductor, actor) = (request.app.conductor.clone(), request.actor());
     let enrolled = conductor.enrol_unknown_machine(mac.clone(), enrolment, actor).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use access_policy::{AuthMethod, PolicyTarget};
 use authentication::GeneratedToken;
 use http::{Method, StatusCode};
-use ironic_wire::{WireError, parse_object};
+use ironic_wire::{WireError, parse_fields, parse_object};
 use node_model::{
     AccessScope, ApiToken, ApiTokenId, Timestamp, UserAccount, UserId, is_identity_name,
 };
@@ -115,8 +115,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = Value::Object(parse_object(&request.body, "token")?);
-    let new: NewApiToken =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let new: NewApiToken = parse_fields(body)?;
     let expires_at = expiry(&new, request.now())?;
     check_description(Some(&new.description))?;
     let named = |name: &Option<String>, field: &str| match name {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use access_policy::{AuthMethod, CallerScope, PolicyTarget};
 use authentication::{PasswordError, check_new_password};
 use http::{Method, StatusCode};
-use ironic_wire::{WireError, parse_object};
+use ironic_wire::{WireError, parse_fields, parse_object};
 use node_model::{
     AccessScope, Project, RoleAssignment, Secret, UserAccount, UserId, UserKind, is_user_name,
 };
@@ -197,8 +197,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = Value::Object(parse_object(&request.body, "user")?);
-    let new: NewUser =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let new: NewUser = parse_fields(body)?;
     if !is_user_name(&new.name) {
         let problem = "it must have 1 to 64 letters, digits or . _ - @ +";
         return Err(WireError::invalid_field("name", problem).into());
@@ -301,8 +300,7 @@ async fn set_password(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let (user, _) = find_visible(&request, "ferrite:user:update").await?;
     let body = Value::Object(parse_object(&request.body, "password")?);
-    let new: NewPassword =
-        serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
+    let new: NewPassword = parse_fields(body)?;
     if user.kind == UserKind::Service {
         return Err(service_password().into());
     }
