@@ -6,7 +6,7 @@
 //! database which key seals now, and records there which keys it has (see [`crate::key_rotation`]).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use node_model::{SEALED_ARGUMENTS, Secret, Timestamp};
@@ -29,6 +29,8 @@ pub struct KeyRing {
     keys: Arc<RwLock<Arc<LoadedKeys>>>,
     /// When the state of the keys was last read from the database, in microseconds.
     followed_at: AtomicI64,
+    /// Held while the sealing key is read and replaced.
+    reading: Mutex<()>,
     is_loading: Arc<AtomicBool>,
     /// This process in the table of processes.
     process: Uuid,
@@ -82,6 +84,7 @@ impl KeyRing {
             source: Arc::clone(source),
             keys: Arc::new(RwLock::new(Arc::new(LoadedKeys { keys, sealing }))),
             followed_at: AtomicI64::new(i64::MIN),
+            reading: Mutex::new(()),
             is_loading: Arc::new(AtomicBool::new(false)),
             process: Uuid::new_v4(),
         })
@@ -178,7 +181,7 @@ impl KeyRing {
         if before != i64::MIN && (before..next).contains(&now.0) {
             return Ok(());
         }
-        // Concurrent transactions do this at the same time: none may seal with an old key meanwhile.
+        // Concurrent transactions all do this: none may seal with an old key while another one reads.
         self.follow_now(session, now)?;
         self.followed_at.store(now.0, Ordering::Release);
         Ok(())
@@ -190,6 +193,18 @@ impl KeyRing {
         session: &mut dyn DatabaseSession,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        let state = self.replace_sealing_key(session)?;
+        record_process(session, self.process, &self.key_ids(), state.sealing(), now)
+    }
+
+    /// Reads which key seals now, and uses it.
+    fn replace_sealing_key(
+        &self,
+        session: &mut dyn DatabaseSession,
+    ) -> Result<KeyState, StoreError> {
+        // The read is the first statement of the transaction, so that a later read is never older. No
+        // statement waits for another transaction while the lock is held.
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let state = KeyState::read(session)?;
         if let Some(missing) = state.required().find(|id| self.key(id).is_none()) {
             tracing::info!(key = missing, "sealing keys are read again for a new key");
@@ -204,7 +219,7 @@ impl KeyRing {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             *keys = Arc::new(LoadedKeys { keys: keys.keys.clone(), sealing });
         }
-        record_process(session, self.process, &self.key_ids(), state.sealing(), now)
+        Ok(state)
     }
 
     /// Checks at start that this process has all keys that others use, and records it.

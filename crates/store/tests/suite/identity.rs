@@ -2,8 +2,8 @@
 //! Users, projects, role assignments, API tokens, sessions and failed sign-ins.
 
 use node_model::{
-    AccessScope, ApiToken, ApiTokenId, IdentitySource, Project, ProjectId, RoleAssignment, Secret,
-    SessionId, SignInFailure, Timestamp, UserAccount, UserId, UserKind, UserSession,
+    AccessScope, ApiToken, ApiTokenId, IdentitySource, Node, Project, ProjectId, RoleAssignment,
+    Secret, SessionId, SignInFailure, Timestamp, UserAccount, UserId, UserKind, UserSession,
 };
 use store::{
     ApiTokenColumn, OwnedByUserFilter, ProjectColumn, ResourceQuery, SessionColumn, StoreError,
@@ -168,6 +168,16 @@ fn deleting_a_project_deletes_what_refers_to_it(db: &TestDatabase) {
     assert_eq!(db.read(|r| r.nodes_of_project("a")).unwrap(), 1);
     assert!(db.read(|r| r.owns_most_nodes("c")).unwrap());
     assert!(!db.read(|r| r.owns_most_nodes("a")).unwrap(), "it leases the node");
+    let others = (0..40).map(|number| {
+        let mut other = node(&format!("other-{number}"));
+        other.owner = Some(if number % 4 == 0 { "d" } else { "e" }.to_owned());
+        other
+    });
+    let others: Vec<Node> = others.collect();
+    db.write(move |w| others.iter().try_for_each(|other| w.insert(other))).unwrap();
+    for (project, owns_most) in [("c", false), ("d", false), ("e", true)] {
+        assert_eq!(db.read(move |r| r.owns_most_nodes(project)).unwrap(), owns_most, "{project}");
+    }
     let valid = || db.read(move |r| r.valid_role_assignments(alice_id)).unwrap();
     assert_eq!(valid(), roles(&["member@a"]), "project b does not exist");
     db.write(move |w| {
