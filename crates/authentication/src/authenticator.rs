@@ -5,9 +5,9 @@
 //! in the htpasswd file and then in the store, a cookie among the sessions. Each method has a module.
 
 mod certificate_user;
+mod settings;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,11 @@ use crate::disabled_projects::DisabledProjects;
 use crate::error::{AuthError, AuthSetupError};
 use crate::first_user;
 use crate::htpasswd::{self, FirstPassword, HtpasswdFile, HtpasswdUsers};
-use crate::keystone::{KeystoneSettings, KeystoneValidator};
+use crate::keystone::KeystoneValidator;
 use crate::local_users::{self, PasswordUser};
 use crate::openid_connect::{
     self, LoginRedirect, LoginRejection, LoginResponse, OpenIdClientSettings, OpenIdProvider,
-    OpenIdSettings, TokenProblem, UnverifiedToken, ValidJwt,
+    TokenProblem, UnverifiedToken, ValidJwt,
 };
 use crate::password::{self, DecoyHashes, PasswordError};
 use crate::roles::{Principal, UserRights};
@@ -43,31 +43,12 @@ use crate::sign_in_queue::SignInLimits;
 use crate::token_format::ParsedToken;
 use crate::verification::VerificationPool;
 
+pub use settings::{AuthSettings, LocalUserSettings};
+
 /// Longer user names and passwords are rejected without a verification: they would be kept in memory
 /// while they wait.
 const MAX_USER_BYTES: usize = 256;
 const MAX_PASSWORD_BYTES: usize = 1024;
-
-/// The enabled methods. Without any, every caller may do everything.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct AuthSettings {
-    /// Passwords of an htpasswd file with bcrypt entries. The file is created with a random password
-    /// for `admin` if it does not exist.
-    pub htpasswd: Option<PathBuf>,
-    /// Passwords and API tokens of users in the store.
-    pub local: Option<LocalUserSettings>,
-    /// Tokens of an OpenID Connect provider, and sign-in of browsers with it.
-    pub openid_connect: Option<OpenIdSettings>,
-    /// Tokens of Keystone.
-    pub keystone: Option<KeystoneSettings>,
-}
-
-/// Settings of users in the store.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LocalUserSettings {
-    /// Where the password of the first user is written.
-    pub first_password_file: PathBuf,
-}
 
 /// Authenticates callers.
 pub struct Authenticator {
@@ -101,20 +82,6 @@ struct VerifiedPrincipal {
     against: VerifiedAgainst,
 }
 
-impl AuthSettings {
-    /// Only the htpasswd file.
-    #[must_use]
-    pub fn htpasswd(file: PathBuf) -> Self {
-        Self { htpasswd: Some(file), ..Self::default() }
-    }
-
-    /// Only users in the store.
-    #[must_use]
-    pub fn local(first_password_file: PathBuf) -> Self {
-        Self { local: Some(LocalUserSettings { first_password_file }), ..Self::default() }
-    }
-}
-
 impl Authenticator {
     /// Prepares the enabled methods. If the htpasswd file or the first user is missing, it is created
     /// with a random password, and the second result is the location of the password.
@@ -131,12 +98,19 @@ impl Authenticator {
             Some(file) => {
                 // With users in the store, the first one is created there.
                 let with_first_user = settings.local.is_none();
-                first_password = htpasswd::ensure(file, with_first_user)?;
+                let has_other_users = !first_user::has_no_users(&store).await?;
+                first_password = htpasswd::ensure(file, with_first_user, has_other_users)?;
                 Some(HtpasswdFile::open(file)?)
             }
             None => None,
         };
-        // With users in the htpasswd file there is an administrator already.
+        if let Some(file) = settings.htpasswd.as_ref().filter(|_| settings.is_htpasswd_only())
+            && !htpasswd.as_ref().is_some_and(HtpasswdFile::has_users)
+        {
+            let file = file.display();
+            tracing::warn!(%file, "the htpasswd file has no users, so nobody can sign in");
+        }
+        // With users in the htpasswd file, the operator has created them, or they have an administrator.
         let has_htpasswd_users = htpasswd.as_ref().is_some_and(HtpasswdFile::has_users);
         if let Some(local) = settings.local.as_ref().filter(|_| !has_htpasswd_users) {
             first_password = first_user::ensure(&store, &local.first_password_file).await?;

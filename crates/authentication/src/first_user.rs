@@ -8,12 +8,13 @@ use store::{Store, StoreError, UserColumn};
 
 use crate::error::AuthSetupError;
 use crate::htpasswd::{
-    FIRST_USER, FirstPassword, generate_password, unused_password_file, write_private,
+    FIRST_USER, FirstPassword, first_password_file, generate_password, write_private,
 };
 use crate::password::hash_password;
 
 /// Creates the user `admin` with the role `admin@system` if the store has no users. The password in
-/// clear text is written to `password_file`, or to another file beside it if that exists.
+/// clear text is written to `password_file`, or to another file beside it if that may have the password of a
+/// user in the htpasswd file.
 pub(crate) async fn ensure(
     store: &Store,
     password_file: &Path,
@@ -21,7 +22,8 @@ pub(crate) async fn ensure(
     if !has_no_users(store).await? {
         return Ok(None);
     }
-    let password_file = &unused_password_file(password_file, "local");
+    let has_htpasswd = password_file.with_file_name("htpasswd").exists();
+    let password_file = &first_password_file(password_file, "local", has_htpasswd);
     let password = generate_password()?;
     let hash = hash_password(&password)?;
     // Password first: after a crash in between, the next start generates both again.
@@ -35,7 +37,7 @@ pub(crate) async fn ensure(
     Ok(None)
 }
 
-async fn has_no_users(store: &Store) -> Result<bool, StoreError> {
+pub(crate) async fn has_no_users(store: &Store) -> Result<bool, StoreError> {
     store.read(|reader| Ok(reader.count::<UserAccount>(&store::UserFilter)? == 0)).await
 }
 

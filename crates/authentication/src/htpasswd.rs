@@ -218,10 +218,12 @@ fn read(path: &Path) -> Result<HtpasswdUsers, HtpasswdError> {
 }
 
 /// Creates the file if it does not exist, with a random password for `admin` unless there is another first
-/// user. The password in clear text is written to a file in the same directory.
+/// user. The password in clear text is written to a file in the same directory; `has_other_users` tells
+/// whether the existing file may have the password of a user in the store.
 pub(crate) fn ensure(
     path: &Path,
     with_first_user: bool,
+    has_other_users: bool,
 ) -> Result<Option<FirstPassword>, HtpasswdError> {
     if path.exists() {
         return Ok(None);
@@ -234,7 +236,8 @@ pub(crate) fn ensure(
     }
     let password = generate_password()?;
     let hash = bcrypt::hash(password.reveal(), FIRST_PASSWORD_COST).map_err(HtpasswdError::Hash)?;
-    let clear = unused_password_file(&path.with_file_name("admin-password"), "htpasswd");
+    let clear = path.with_file_name("admin-password");
+    let clear = first_password_file(&clear, "htpasswd", has_other_users);
     // Password first: after a crash in between, the next start generates both again.
     for (path, text) in
         [(&*clear, format!("{}\n", password.reveal())), (path, format!("{FIRST_USER}:{hash}\n"))]
@@ -245,9 +248,10 @@ pub(crate) fn ensure(
     Ok(Some(FirstPassword { user: FIRST_USER, path: clear }))
 }
 
-/// The file for a first password. An existing one has the password of another kind of user, and is kept.
-pub(crate) fn unused_password_file(path: &Path, kind: &str) -> PathBuf {
-    if !path.exists() {
+/// The file for the first password of one kind of users. An existing file is kept if there are users of
+/// another kind, whose password it may have.
+pub(crate) fn first_password_file(path: &Path, kind: &str, has_other_users: bool) -> PathBuf {
+    if !has_other_users || !path.exists() {
         return path.to_owned();
     }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -351,16 +355,20 @@ mod tests {
     fn generates_a_password_only_if_the_file_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("htpasswd");
-        let made = ensure(&file, true).unwrap().expect("the file was missing");
-        assert_eq!(ensure(&file, true).unwrap(), None);
+        let made = ensure(&file, true, false).unwrap().expect("the file was missing");
+        assert_eq!(ensure(&file, true, false).unwrap(), None);
         let password = fs::read_to_string(&made.path).unwrap();
         let users = read(&file).unwrap();
         assert!(bcrypt::verify(password.trim(), &users.get("admin").unwrap().hash).unwrap());
         // The password of another kind of user is kept.
         fs::remove_file(&file).unwrap();
-        let again = ensure(&file, true).unwrap().expect("the file was missing");
+        let again = ensure(&file, true, true).unwrap().expect("the file was missing");
         assert_ne!(again.path, made.path);
         assert_eq!(fs::read_to_string(&made.path).unwrap(), password);
+        // A file of an interrupted start is replaced.
+        fs::remove_file(&file).unwrap();
+        assert_eq!(ensure(&file, true, false).unwrap().unwrap().path, made.path);
+        assert_ne!(fs::read_to_string(&made.path).unwrap(), password);
         for path in [&file, &made.path, &again.path] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         }

@@ -11,7 +11,8 @@
 //! - Within an address, users with the most tokens left come first. Of their attempts, the latest three
 //!   are served in turn. Guessing clients wait for their response before they send the next guess, so
 //!   only one attempt arrives per verification, and a new client is among the latest three until it is
-//!   served, even if it has the address and the user of 150 guessing clients.
+//!   served, even if it has the address and the user of 150 guessing clients. Clients of the same address
+//!   that do not wait for responses can still delay it.
 //! - The number of waiting attempts is limited; the oldest one of an address is rejected first.
 
 use std::collections::HashMap;
@@ -62,7 +63,7 @@ pub(crate) struct SignInQueue<T> {
     addresses: HashMap<AddressKey, AddressState<T>>,
     users: HashMap<Box<str>, SignInBucket>,
     waiting: usize,
-    /// Counts services, for the order of addresses with equally many tokens.
+    /// Counts verifications, for the order of addresses with equally many tokens.
     served: u64,
 }
 
@@ -345,8 +346,8 @@ mod tests {
         }
     }
 
-    /// M1: with 150 guessing clients, the right password was rejected for 20 s. Guessers send the next
-    /// guess after the response to the previous one.
+    /// With 150 guessing clients, the right password was rejected for 20 s. Guessers send the next guess
+    /// after the response to the previous one.
     #[test]
     fn a_new_client_is_served_before_150_guessers() {
         const RIGHT: usize = 1_000;

@@ -77,6 +77,8 @@ impl VerificationPool {
             lower_priority();
             // The end of this verification starts the next one, or the timer for it.
             let _entered = runtime.enter();
+            // Dropped before `_entered`, also if the verification panics.
+            let permit = permit;
             let is_right = verify_password(&password, &hash);
             permit.finish(is_right);
             let _caller_gone = sender.send(is_right);
@@ -101,15 +103,16 @@ impl VerificationPool {
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.lock();
-            match state.queue.push(address, user, sender, Instant::now()) {
+            let mut pushed = state.queue.push(address, user, sender, Instant::now());
+            if let Enqueued::Full(sender) = pushed {
+                state.queue.retain(|waiting| !waiting.is_closed());
+                pushed = state.queue.push(address, user, sender, Instant::now());
+            }
+            match pushed {
                 Enqueued::Waiting => {}
                 // Dropping the sender rejects the attempt.
                 Enqueued::Replaced(_oldest) => {}
-                Enqueued::Full(sender) => {
-                    drop(sender);
-                    state.queue.retain(|waiting| !waiting.is_closed());
-                    return Err(AuthError::Busy);
-                }
+                Enqueued::Full(_sender) => return Err(AuthError::Busy),
             }
         }
         self.start_next();
@@ -139,6 +142,8 @@ impl VerificationPool {
                 let mut state = self.lock();
                 state.running -= 1;
                 state.queue.refund(&unused.charge);
+                // Otherwise every client that is gone would take one search of the queue.
+                state.queue.retain(|waiting| !waiting.is_closed());
             }
         }
     }
@@ -187,5 +192,31 @@ impl Drop for VerificationPermit {
             pool.lock().running -= 1;
             pool.start_next();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    /// The timer of a limit is started by the thread of the last verification, outside the runtime.
+    #[tokio::test]
+    async fn continues_after_a_limit() {
+        let hash = bcrypt::hash("right", 4).unwrap();
+        let address = crate::sign_in_queue::BucketLimit { burst: 2.0, per_second: 50.0 };
+        let pool = VerificationPool::new(SignInLimits { address, ..SignInLimits::default() });
+        let attempts = (0..8).map(|number| {
+            let password = if number == 7 { "right" } else { "wrong" };
+            let (pool, hash) = (pool.clone(), hash.clone());
+            let password = Secret::new(password.to_owned());
+            tokio::spawn(async move { pool.verify(ADDRESS, "admin", password, hash).await })
+        });
+        let attempts: Vec<_> = attempts.collect();
+        for (number, attempt) in attempts.into_iter().enumerate() {
+            assert_eq!(attempt.await.unwrap().unwrap(), number == 7, "{number}");
+        }
+        assert_eq!(pool.waiting(), 0);
     }
 }
