@@ -27,7 +27,7 @@ pub enum AuthMethod {
 }
 
 impl AuthMethod {
-    /// The name in responses, the audit log and metrics.
+    /// The name in responses and the audit log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -7,16 +7,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::caller::{Caller, CallerScope};
 use crate::check::{CallerAttribute, Check, Template};
 
-/// Maximum number of kinds of callers whose rules are kept. A full list is emptied.
-const MAX_KINDS: usize = 64;
+/// Maximum number of entries. A full list is emptied.
+const MAX_ENTRIES: usize = 64;
 
 /// The reduced rules of the kinds of callers that made requests.
 #[derive(Debug, Default)]
-pub(crate) struct ReducedRules(RwLock<Vec<KindOfCaller>>);
+pub(crate) struct ReducedRules(RwLock<Vec<RulesOfRoles>>);
 
 /// The rules for all callers with these roles in this kind of scope.
 #[derive(Debug)]
-struct KindOfCaller {
+struct RulesOfRoles {
     scope: ScopeKind,
     roles: Vec<Arc<str>>,
     rules: Arc<[Check]>,
@@ -26,7 +26,7 @@ struct KindOfCaller {
 enum ScopeKind {
     System,
     Project,
-    Neither,
+    Other,
 }
 
 impl ScopeKind {
@@ -34,7 +34,7 @@ impl ScopeKind {
         match scope {
             CallerScope::System => Self::System,
             CallerScope::Project(_) => Self::Project,
-            CallerScope::Unrestricted | CallerScope::Unscoped => Self::Neither,
+            CallerScope::Unrestricted | CallerScope::Unscoped => Self::Other,
         }
     }
 }
@@ -43,7 +43,7 @@ impl ReducedRules {
     /// The rules for a caller, at the same positions as in `rules`.
     pub(crate) fn of(&self, caller: &Caller, rules: &[Check]) -> Arc<[Check]> {
         let scope = ScopeKind::of(&caller.scope);
-        let same = |kind: &&KindOfCaller| kind.scope == scope && kind.roles == caller.roles;
+        let same = |kind: &&RulesOfRoles| kind.scope == scope && kind.roles == caller.roles;
         let kinds = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(kind) = kinds.iter().find(same) {
             return Arc::clone(&kind.rules);
@@ -51,11 +51,11 @@ impl ReducedRules {
         drop(kinds);
         let reduced = reduce_all(rules, scope, caller);
         let mut kinds = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if kinds.len() >= MAX_KINDS {
+        if kinds.len() >= MAX_ENTRIES {
             kinds.clear();
         }
         let (roles, rules) = (caller.roles.clone(), Arc::clone(&reduced));
-        kinds.push(KindOfCaller { scope, roles, rules });
+        kinds.push(RulesOfRoles { scope, roles, rules });
         reduced
     }
 }
@@ -172,7 +172,8 @@ mod tests {
 
     fn caller(scope: CallerScope, roles: &[&str]) -> Caller {
         let roles = roles.iter().map(|role| Arc::from(*role)).collect();
-        let project_name = Some(Arc::from("baremetal-admin"));
+        // `service_role` compares the name.
+        let project_name = Some(Arc::from("service"));
         Caller { scope, roles, project_name, ..Caller::unrestricted("u", AuthMethod::ApiToken) }
     }
 
@@ -219,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn number_of_kinds_is_limited() {
+    fn number_of_entries_is_limited() {
         let (policy, reduced) = (Policy::with_overrides(None).unwrap(), ReducedRules::default());
-        for number in 0..3 * MAX_KINDS {
+        for number in 0..3 * MAX_ENTRIES {
             let role = format!("role{number}");
             reduced.of(&caller(CallerScope::System, &[&role]), policy.checks());
-            assert!(reduced.0.read().unwrap().len() <= MAX_KINDS);
+            assert!(reduced.0.read().unwrap().len() <= MAX_ENTRIES);
         }
         let system = reduced.of(&caller(CallerScope::System, &["admin"]), policy.checks());
         let again = reduced.of(&caller(CallerScope::System, &["admin"]), policy.checks());

@@ -40,7 +40,6 @@ const FIELD_RULES: &[(&str, &str)] = &[
     ("protected", "ferrite:node:update:protected"),
     ("protected_reason", "ferrite:node:update:protected"),
     ("resource_class", "ferrite:node:update:resource_class"),
-    ("maintenance_reason", "baremetal:node:set_maintenance"),
 ];
 /// The rule of all other fields.
 const UPDATE: &str = "baremetal:node:update";
