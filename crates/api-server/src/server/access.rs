@@ -103,9 +103,9 @@ impl CallerAccess {
             .is_some_and(|restricted| restricted.caller.scope == CallerScope::Unscoped);
         if is_unscoped {
             return WireError::forbidden(
-                "Your roles apply to several projects, or to none that is enabled: choose one with the \
-                 header X-Ferrite-Project (FERRITE_PROJECT for the ferrite command), a default project, \
-                 or a token for one project.",
+                "You have no role here, or roles in several projects: choose one with the header \
+                 X-Ferrite-Project (FERRITE_PROJECT for the ferrite command), a default project, or a \
+                 token for one project.",
             );
         }
         denied(rule)

@@ -306,7 +306,11 @@ fn error_message(body: &Value) -> Option<String> {
     };
     let text = match inner.as_str() {
         Some(text) => text,
-        None => inner.get("faultstring")?.as_str()?,
+        None => {
+            // Errors of authentication have `error.message`, as those of Ironic's basic authentication.
+            let message = inner.get("faultstring").or_else(|| inner.get("error")?.get("message"));
+            message?.as_str()?
+        }
     };
     Some(shorten(&mask_urls(text), MAX_MESSAGE))
 }
@@ -355,6 +359,7 @@ mod tests {
             (json!({"error_message": "{\"faultstring\": \"no\"}"}), Some("no")),
             (json!({"error_message": {"faultstring": "no"}}), Some("no")),
             (json!({"faultstring": "no"}), Some("no")),
+            (json!({"error": {"message": "no", "code": 401}}), Some("no")),
             (json!({"error_message": "plain"}), Some("plain")),
             (json!({"error_message": "at http://u:secret@h/"}), Some("at http://******@h/")),
             (json!({"other": 1}), None),
