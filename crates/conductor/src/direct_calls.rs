@@ -180,8 +180,8 @@ impl Conductor {
     }
 
     /// Some firmware applies a change only while the machine boots, which takes minutes. So this
-    /// returns when the change is done, or after [`RESPONSE_TIMEOUT`]; a later failure becomes the
-    /// node's last error.
+    /// returns when the change is done, or after [`RESPONSE_TIMEOUT`]; a failure
+    /// becomes the node's last error.
     async fn firmware_change(
         &self,
         id: NodeId,
@@ -506,7 +506,7 @@ impl Conductor {
         self.in_background(async move {
             let Err(error) = conductor.call_vendor(exclusive.as_ref(), &call).await else { return };
             log_background_failure(id, &call.to_string(), &error);
-            // Otherwise the error was stored before the node was released.
+            // With a lease, the error is stored before the node is released.
             if exclusive.is_none() {
                 conductor.store_failure(id, &call.to_string(), &error).await;
             }

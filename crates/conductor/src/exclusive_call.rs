@@ -28,8 +28,8 @@ pub(crate) struct ExclusiveCall {
     pub(crate) driver: Driver,
     lease: NodeLease,
     calls: Arc<BmcCallLog>,
-    /// Whether the client may get its response before the call ends.
-    in_background: bool,
+    /// Whether the action is stored in the node: its end must remove it, and a failure is the last error.
+    has_intent: bool,
 }
 
 impl Conductor {
@@ -54,7 +54,7 @@ impl Conductor {
                 driver,
                 lease,
                 calls: Arc::default(),
-                in_background: false,
+                has_intent: false,
             }),
             Err(error) => {
                 self.release(lease).await;
@@ -119,7 +119,7 @@ impl ExclusiveCall {
                 (Ok(value), changes, event)
             }
             // An invalid request did not reach the machine, so it is not recorded.
-            Err(error) if error.is_caller_error() && !self.in_background => {
+            Err(error) if error.is_caller_error() && !self.has_intent => {
                 conductor.release(self.lease).await;
                 return Err(self.snapshot.driver_error(error));
             }
@@ -158,7 +158,7 @@ impl ExclusiveCall {
             })
             .await;
         match stored {
-            Ok(()) => Ok(Self { in_background: true, ..self }),
+            Ok(()) => Ok(Self { has_intent: true, ..self }),
             Err(error) => {
                 conductor.release(self.lease).await;
                 Err(error)
@@ -178,7 +178,7 @@ impl ExclusiveCall {
         let hostname = conductor.owner.hostname.clone();
         let calls = bmc_call_event(&self.calls);
         let last_error = if let JournalEvent::ActionFailed { action, error, .. } = &event
-            && self.in_background
+            && self.has_intent
         {
             Some(format!("failed to {action}: {error}"))
         } else {
@@ -211,7 +211,8 @@ impl ExclusiveCall {
 /// The key of `driver_internal_info` with the action that runs in the background.
 const INTENT_KEY: &str = "direct_call";
 
-/// Reports a background call on a claimed node that was interrupted by the end of a process.
+/// Reports a background call on a claimed node that was interrupted by the end of a process or the loss of
+/// its lease.
 pub(crate) fn report_interrupted(
     tx: &mut StoreWriter<'_>,
     mut node: Node,
@@ -223,8 +224,8 @@ pub(crate) fn report_interrupted(
     }
     let Some(action) = node.driver_internal_info.get_str(INTENT_KEY) else { return Ok(node) };
     node.driver_internal_info.remove(INTENT_KEY);
-    let error = "the process ended meanwhile, so the result is unknown; check the machine and \
-                 repeat the request"
+    let error = "it was interrupted, so the result is unknown; check the machine and repeat the \
+                 request"
         .to_owned();
     node.last_error = Some(format!("failed to {action}: {error}"));
     let mut entries = PendingEntries::default();
