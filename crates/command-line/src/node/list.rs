@@ -110,7 +110,9 @@ fn note_cell(node: &Value) -> TableCell {
     let is_broken =
         matches!(state_style(state), TextStyle::Error) || state == "enroll" || !notes.is_empty();
     let is_moving = text("target_provision_state").is_some();
-    let Some(error) = text("last_error").filter(|_| is_broken || !is_moving) else {
+    // The server hides the error from lessees with a text.
+    let error = text("last_error").filter(|error| !error.starts_with("** Value Redacted"));
+    let Some(error) = error.filter(|_| is_broken || !is_moving) else {
         // A previous error is irrelevant while an operation is running.
         return TableCell::styled(notes.join("; "), TextStyle::Error);
     };
