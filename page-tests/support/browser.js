@@ -31,6 +31,7 @@ export async function launch() {
       await serveFilesFromDisk(context);
       const page = await context.newPage();
       page.errors = [];
+      page.failedRequests = [];
       pages.push(page);
       if (initScript) await page.addInitScript(initScript);
       page.on("pageerror", (error) => page.errors.push(error.stack));
@@ -39,8 +40,23 @@ export async function launch() {
         const isFailedLoad = message.text().startsWith("Failed to load resource");
         if (message.type() === "error" && !isFailedLoad) page.errors.push(message.text());
       });
+      page.on("requestfailed", (request) =>
+        page.failedRequests.push(`${request.failure()?.errorText} ${request.url()}`),
+      );
       await page.goto(url);
+      // Other tests create network interfaces, and Chromium then aborts what it is loading.
+      if (page.failedRequests.some((failed) => failed.includes("ERR_NETWORK_CHANGED"))) {
+        await page.reload();
+      }
       return page;
+    },
+    /** Describes the latest page, for a failed test. */
+    async describe() {
+      const page = pages.at(-1);
+      if (!page || page.isClosed()) return "no page is open";
+      const text = await page.locator("body").innerText({ timeout: 1000 });
+      const { errors, failedRequests } = page;
+      return JSON.stringify({ url: page.url(), errors, failedRequests, text: text.slice(0, 500) });
     },
     async close() {
       await browser.close();

@@ -2,7 +2,7 @@
 // A server and a browser for all tests of a file. The tests of a file share simulated machines, so they
 // run one after another; files are independent of each other and run concurrently.
 
-import { after, before } from "node:test";
+import { after, afterEach, before } from "node:test";
 import { launch } from "./browser.js";
 import { startServer } from "./server.js";
 
@@ -15,6 +15,9 @@ export function useFixture(options = {}, prepare = async () => {}) {
     Object.assign(fixture, { server: server.value, browser: browser.value });
     for (const { reason } of [server, browser]) if (reason) throw reason;
     await prepare(fixture);
+  });
+  afterEach(async (test) => {
+    if (test.passed === false) console.error(test.name, await fixture.browser?.describe());
   });
   after(async () => {
     try {
