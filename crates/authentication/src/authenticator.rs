@@ -108,7 +108,7 @@ impl Authenticator {
             && !htpasswd.as_ref().is_some_and(HtpasswdFile::has_users)
         {
             let file = file.display();
-            tracing::warn!(%file, "the htpasswd file has no users, so nobody can sign in");
+            tracing::warn!(%file, "the htpasswd file has no users, so no user can sign in");
         }
         // With users in the htpasswd file, the operator has created them, or they have an administrator.
         let has_htpasswd_users = htpasswd.as_ref().is_some_and(HtpasswdFile::has_users);

@@ -218,8 +218,8 @@ fn read(path: &Path) -> Result<HtpasswdUsers, HtpasswdError> {
 }
 
 /// Creates the file if it does not exist, with a random password for `admin` unless there is another first
-/// user. The password in clear text is written to a file in the same directory; `has_other_users` tells
-/// whether the existing file may have the password of a user in the store.
+/// user. The password in clear text is written to a file in the same directory; with
+/// `has_other_users`, the existing file may have the password of a user in the store.
 pub(crate) fn ensure(
     path: &Path,
     with_first_user: bool,
