@@ -71,7 +71,7 @@ pub struct Caller {
     pub project_name: Option<Arc<str>>,
     /// Role names in lower case, such as `member`. Roles that are implied (admin implies manager,
     /// member and reader) are included.
-    pub roles: Vec<Arc<str>>,
+    pub roles: Arc<[Arc<str>]>,
     /// How the caller was authenticated.
     pub method: AuthMethod,
 }
@@ -85,7 +85,7 @@ impl Caller {
             user_name: None,
             scope: CallerScope::Unrestricted,
             project_name: None,
-            roles: Vec::new(),
+            roles: Arc::default(),
             method: AuthMethod::None,
         }
     }
@@ -99,7 +99,7 @@ impl Caller {
             user_name: Some(name),
             scope: CallerScope::Unrestricted,
             project_name: None,
-            roles: Vec::new(),
+            roles: Arc::default(),
             method,
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct ReducedRules(RwLock<Vec<RulesOfRoles>>);
 #[derive(Debug)]
 struct RulesOfRoles {
     scope: ScopeKind,
-    roles: Vec<Arc<str>>,
+    roles: Arc<[Arc<str>]>,
     rules: Arc<[Check]>,
 }
 
@@ -54,7 +54,7 @@ impl ReducedRules {
         if kinds.len() >= MAX_ENTRIES {
             kinds.clear();
         }
-        let (roles, rules) = (caller.roles.clone(), Arc::clone(&reduced));
+        let (roles, rules) = (Arc::clone(&caller.roles), Arc::clone(&reduced));
         kinds.push(RulesOfRoles { scope, roles, rules });
         reduced
     }

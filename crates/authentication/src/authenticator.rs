@@ -241,7 +241,7 @@ impl Authenticator {
         }
         let disabled = self.disabled_projects.names(&self.store, Instant::now()).await;
         let disabled = disabled.map_err(|error| unavailable(&error))?;
-        principal.without_projects(&disabled).caller(scope)
+        principal.enabled_caller(scope, &disabled)
     }
 
     /// The caller of a session cookie; `None` if the session does not exist.

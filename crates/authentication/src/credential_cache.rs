@@ -174,7 +174,7 @@ mod tests {
     use access_policy::AuthMethod;
 
     use super::*;
-    use crate::roles::{RightsLimit, UserRights};
+    use crate::roles::{DefaultCaller, RightsLimit, UserRights};
 
     fn credential() -> VerifiedCredential {
         VerifiedCredential {
@@ -185,6 +185,7 @@ mod tests {
                 rights: UserRights::Unrestricted,
                 limit: RightsLimit::default(),
                 preferred_scope: None,
+                default_caller: DefaultCaller::default(),
             }),
             against: VerifiedAgainst::Stored,
             expires_at: None,

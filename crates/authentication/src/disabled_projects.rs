@@ -45,8 +45,10 @@ impl DisabledProjects {
         }
         let version = self.state.read().unwrap_or_else(PoisonError::into_inner).version;
         let names = store.read(|reader| reader.disabled_projects()).await?;
-        let names = Arc::new(BTreeSet::from_iter(names));
+        let names = BTreeSet::from_iter(names);
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        // Unchanged names stay the same object, for which callers were computed.
+        let names = if *state.names == names { Arc::clone(&state.names) } else { Arc::new(names) };
         if state.version == version {
             state.names = Arc::clone(&names);
             state.read_at = Some(now);

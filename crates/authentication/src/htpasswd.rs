@@ -16,7 +16,7 @@ use access_policy::AuthMethod;
 use node_model::{ParseRoleError, RoleAssignment, Secret};
 
 use crate::password::{bcrypt_cost, is_bcrypt};
-use crate::roles::{Principal, RightsLimit, UserRights};
+use crate::roles::{DefaultCaller, Principal, RightsLimit, UserRights};
 use crate::token_format::{RandomError, push_random_digits};
 
 /// Interval of checks whether the file changed.
@@ -195,6 +195,7 @@ impl HtpasswdEntry {
             rights,
             limit: RightsLimit::default(),
             preferred_scope: None,
+            default_caller: DefaultCaller::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use access_policy::AuthMethod;
 use node_model::{ApiToken, ApiTokenId, Timestamp, UserAccount, UserKind};
 use store::{ApiTokenColumn, Store, StoreError, StoreReader, UserColumn};
 
-use crate::roles::{Principal, RightsLimit, UserRights};
+use crate::roles::{DefaultCaller, Principal, RightsLimit, UserRights};
 use crate::token_format::ParsedToken;
 
 /// Resolution of the recorded time of the last use of a token.
@@ -128,5 +128,6 @@ pub(crate) fn principal(
         },
         limit: RightsLimit::default(),
         preferred_scope: None,
+        default_caller: DefaultCaller::default(),
     })
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use access_policy::{AuthMethod, Caller, CallerScope};
 use node_model::{AccessScope, RoleAssignment};
@@ -29,7 +29,7 @@ pub(crate) enum UserRights {
         /// Name of the project; the scope has its id.
         project_name: Option<Arc<str>>,
         /// The roles, with those they imply.
-        roles: Vec<Arc<str>>,
+        roles: Arc<[Arc<str>]>,
     },
     /// The roles of the user.
     Roles {
@@ -59,7 +59,27 @@ pub(crate) struct Principal {
     pub(crate) limit: RightsLimit,
     /// The scope that was selected at sign-in, for requests that select none.
     pub(crate) preferred_scope: Option<AccessScope>,
+    pub(crate) default_caller: DefaultCaller,
 }
+
+/// The caller of requests that select no scope, computed once for the current disabled projects. It follows
+/// from the other fields of a principal, so it is neither copied nor compared.
+#[derive(Debug, Default)]
+pub(crate) struct DefaultCaller(OnceLock<(Arc<BTreeSet<String>>, Caller)>);
+
+impl Clone for DefaultCaller {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for DefaultCaller {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for DefaultCaller {}
 
 impl Principal {
     /// The same user without the roles in disabled projects.
@@ -71,7 +91,7 @@ impl Principal {
                 let rights = UserRights::FixedScope {
                     scope: CallerScope::Unscoped,
                     project_name: None,
-                    roles: Vec::new(),
+                    roles: Arc::default(),
                 };
                 Cow::Owned(Self { rights, ..self.clone() })
             }
@@ -88,6 +108,26 @@ impl Principal {
                 Cow::Borrowed(self)
             }
         }
+    }
+
+    /// The caller in the requested scope, see [`Self::caller`], without the roles in disabled projects.
+    pub(crate) fn enabled_caller(
+        &self,
+        requested: Option<&AccessScope>,
+        disabled: &Arc<BTreeSet<String>>,
+    ) -> Result<Caller, AuthError> {
+        if requested.is_some() {
+            return self.without_projects(disabled).caller(requested);
+        }
+        if let Some((projects, caller)) = self.default_caller.0.get()
+            && Arc::ptr_eq(projects, disabled)
+        {
+            return Ok(caller.clone());
+        }
+        let caller = self.without_projects(disabled).caller(None)?;
+        // Later disabled projects are not kept: the principal is read again every few seconds.
+        let _ = self.default_caller.0.set((Arc::clone(disabled), caller.clone()));
+        Ok(caller)
     }
 
     /// Whether a token with one scope has a role.
@@ -115,7 +155,7 @@ impl Principal {
         };
         let (assignments, default_project) = match &self.rights {
             UserRights::Unrestricted => {
-                return Ok(caller(CallerScope::Unrestricted, Vec::new()));
+                return Ok(caller(CallerScope::Unrestricted, Arc::default()));
             }
             UserRights::FixedScope { scope, project_name, roles } => {
                 if let Some(requested) = requested
@@ -124,7 +164,7 @@ impl Principal {
                     return Err(AuthError::NoRole { scope: requested.to_string() });
                 }
                 let project_name = project_name.clone();
-                return Ok(Caller { project_name, ..caller(scope.clone(), roles.clone()) });
+                return Ok(Caller { project_name, ..caller(scope.clone(), Arc::clone(roles)) });
             }
             UserRights::Roles { assignments, default_project } => (assignments, default_project),
         };
@@ -148,7 +188,7 @@ impl Principal {
                 .or_else(|| default_scope(assignments, default_project.as_deref())),
         };
         let Some(scope) = scope else {
-            return Ok(caller(CallerScope::Unscoped, Vec::new()));
+            return Ok(caller(CallerScope::Unscoped, Arc::default()));
         };
         let roles = self.roles_in(&scope, assignments);
         let scope = match scope {
@@ -159,7 +199,7 @@ impl Principal {
     }
 
     /// The roles in a scope with those they imply, sorted, within the limit of the credential.
-    fn roles_in(&self, scope: &AccessScope, assignments: &[RoleAssignment]) -> Vec<Arc<str>> {
+    fn roles_in(&self, scope: &AccessScope, assignments: &[RoleAssignment]) -> Arc<[Arc<str>]> {
         let assigned = assignments.iter().filter(|assignment| assignment.scope == *scope);
         let mut roles: Vec<&str> =
             assigned.flat_map(|assignment| with_implied_roles(&assignment.role)).collect();
@@ -232,6 +272,7 @@ mod tests {
             },
             limit: RightsLimit::default(),
             preferred_scope: None,
+            default_caller: DefaultCaller::default(),
         }
     }
 
@@ -289,11 +330,19 @@ mod tests {
             let enabled = principal.without_projects(&disabled);
             assert_eq!(shown(&enabled, requested), expected, "{roles:?} {requested:?}");
         }
+        // The caller is computed again when other projects are disabled.
+        let member = principal(&["member@a"], None);
+        let none = Arc::default();
+        for _ in 0..2 {
+            assert_eq!(member.enabled_caller(None, &none).unwrap().project(), Some("a"));
+        }
+        let disabled_a = Arc::new(disabled.clone());
+        assert_eq!(member.enabled_caller(None, &disabled_a).unwrap().project(), None);
         let token = Principal {
             rights: UserRights::FixedScope {
                 scope: CallerScope::Project(Arc::from("1234")),
                 project_name: Some(Arc::from("storage")),
-                roles: vec![Arc::from("member")],
+                roles: Arc::from([Arc::from("member")]),
             },
             ..principal(&[], None)
         };
@@ -306,7 +355,7 @@ mod tests {
             rights: UserRights::FixedScope {
                 scope,
                 project_name: name.map(Arc::from),
-                roles: vec![Arc::from("member")],
+                roles: Arc::from([Arc::from("member")]),
             },
             ..principal(&[], None)
         };

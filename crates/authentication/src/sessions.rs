@@ -18,7 +18,7 @@ use store::{SessionColumn, Store, StoreError};
 
 use crate::htpasswd::HtpasswdUsers;
 use crate::local_users;
-use crate::roles::{Principal, RightsLimit, UserRights};
+use crate::roles::{DefaultCaller, Principal, RightsLimit, UserRights};
 use crate::token_format::{RandomError, push_random_digits, sha256_hex};
 
 /// Lifetime of a session: a working day.
@@ -160,7 +160,11 @@ pub(crate) async fn find(
         }
     };
     Ok(principal.map(|principal| ValidSession {
-        principal: Principal { preferred_scope: session.scope, ..principal },
+        principal: Principal {
+            preferred_scope: session.scope,
+            default_caller: DefaultCaller::default(),
+            ..principal
+        },
         expires_at: session.expires_at,
         htpasswd_hash,
     }))
@@ -179,6 +183,7 @@ fn provider_principal(session: &UserSession) -> Option<Principal> {
         },
         limit: RightsLimit::default(),
         preferred_scope: None,
+        default_caller: DefaultCaller::default(),
     })
 }
 

@@ -236,7 +236,7 @@ impl AuditSubject {
     fn entry(&self, app: &App, head: &Parts, request_id: &RequestId) -> AuditEntry {
         let caller = self.caller.as_ref();
         let roles: Vec<&str> =
-            caller.iter().flat_map(|caller| &caller.roles).map(|role| &**role).collect();
+            caller.iter().flat_map(|caller| caller.roles.iter()).map(|role| &**role).collect();
         AuditEntry {
             id: AuditEntryId::random(),
             at: app.now(),

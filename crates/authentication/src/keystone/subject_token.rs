@@ -8,7 +8,7 @@ use node_model::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::roles::{Principal, RightsLimit, UserRights};
+use crate::roles::{DefaultCaller, Principal, RightsLimit, UserRights};
 
 /// A valid token.
 #[derive(Clone, Debug)]
@@ -81,9 +81,10 @@ impl SubjectToken {
             user_id: Arc::from(token.user.id),
             user_name: Arc::from(token.user.name),
             method: AuthMethod::Keystone,
-            rights: UserRights::FixedScope { scope, project_name, roles },
+            rights: UserRights::FixedScope { scope, project_name, roles: roles.into() },
             limit: RightsLimit::default(),
             preferred_scope: None,
+            default_caller: DefaultCaller::default(),
         });
         Ok(Self { principal, expires_at })
     }

@@ -153,7 +153,7 @@ async fn valid_tokens_are_cached_until_cache_time_or_expiry() {
     assert_eq!(caller.name(), Some("alice"));
     assert_eq!(caller.scope, CallerScope::Project(Arc::from("p1")));
     assert_eq!(caller.project_name.as_deref(), Some("storage"));
-    assert_eq!(caller.roles, [Arc::from("member"), Arc::<str>::from("reader")]);
+    assert_eq!(*caller.roles, [Arc::from("member"), Arc::<str>::from("reader")]);
     // A revoked token is accepted until the cache time is over, and not longer.
     keystone.state.lock().unwrap().tokens.clear();
     assert!(keystone.check(TOKEN, 299).await.is_ok());
@@ -196,7 +196,7 @@ async fn services_may_send_expired_tokens_of_users() {
     assert_eq!(keystone.check(EXPIRED, 1).await, Err(AuthError::WrongToken));
     let caller = keystone.check_for_service(EXPIRED, Some(service), 1).await.unwrap();
     // The roles are those of the user.
-    assert_eq!(caller.roles, [Arc::from("member")]);
+    assert_eq!(*caller.roles, [Arc::<str>::from("member")]);
     assert_eq!(keystone.check(EXPIRED, 2).await, Err(AuthError::WrongToken));
     let validations = keystone.validations();
     assert!(keystone.check_for_service(EXPIRED, Some(service), 2).await.is_ok());

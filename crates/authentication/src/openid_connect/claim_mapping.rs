@@ -8,7 +8,7 @@ use access_policy::AuthMethod;
 use node_model::{AccessScope, RoleAssignment, is_identity_name, is_project_name};
 use serde_json::Value;
 
-use crate::roles::{Principal, RightsLimit, UserRights};
+use crate::roles::{DefaultCaller, Principal, RightsLimit, UserRights};
 
 /// Maximum number of role assignments taken from a token; further ones are ignored.
 const MAX_ASSIGNMENTS: usize = 256;
@@ -46,6 +46,7 @@ impl ClaimMapping {
             },
             limit: RightsLimit::default(),
             preferred_scope: None,
+            default_caller: DefaultCaller::default(),
         }
     }
 

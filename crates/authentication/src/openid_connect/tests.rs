@@ -493,7 +493,7 @@ async fn authenticates_requests_with_tokens_and_sessions() {
         let caller = authenticator.identify(&headers, address).await.unwrap();
         assert_eq!(caller.method, AuthMethod::OpenIdConnect);
         assert_eq!(caller.scope, CallerScope::Project(Arc::from("storage")));
-        assert_eq!(caller.roles, [Arc::from("member"), Arc::<str>::from("reader")]);
+        assert_eq!(*caller.roles, [Arc::from("member"), Arc::<str>::from("reader")]);
     }
     let expired = sign(&with(&claims(&service), "exp", json!(NOW_SECS - 3600)));
     let foreign = sign(&with(&claims(&service), "iss", json!("https://other.example")));
@@ -543,7 +543,7 @@ async fn authenticates_requests_with_tokens_and_sessions() {
     authenticator.expire_verified();
     for headers in [&cookie, &headers("x-auth-token", &token)] {
         let caller = authenticator.identify(headers, address).await.unwrap();
-        assert_eq!((caller.scope, caller.roles), (CallerScope::Unscoped, Vec::new()));
+        assert_eq!((caller.scope, caller.roles), (CallerScope::Unscoped, Arc::default()));
     }
     // The session ends with a sign-out, and when OpenID Connect is disabled.
     let local = AuthSettings::local(data.path().join("password"));

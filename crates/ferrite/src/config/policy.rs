@@ -63,7 +63,7 @@ mod tests {
         let mut config = Config::default();
         let reader = Caller {
             scope: CallerScope::Unscoped,
-            roles: vec!["reader".into()],
+            roles: ["reader".into()].into(),
             ..Caller::unrestricted("me", AuthMethod::Password)
         };
         let allows = |config: &Config| {
