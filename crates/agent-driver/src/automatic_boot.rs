@@ -113,7 +113,7 @@ impl BootInterface for AutomaticBoot {
         mode: RamdiskMode,
     ) -> Result<NodeChanges, DriverError> {
         let tried = tried_methods(target.node);
-        let current = self.current(target.node);
+        let current = self.current(target);
         let mut candidates = self.methods_by_success(target).await?;
         candidates.retain(|method| !tried.contains(&method.boot_method()));
         // When all methods were tried, the last one is tried again.
@@ -126,7 +126,7 @@ impl BootInterface for AutomaticBoot {
         target: &DriverTarget<'_>,
         mode: RamdiskMode,
     ) -> Result<NodeChanges, DriverError> {
-        match self.current(target.node) {
+        match self.current(target) {
             Some(method) => Ok(method
                 .clean_up_ramdisk(target, mode)
                 .await?
@@ -149,7 +149,7 @@ impl BootInterface for AutomaticBoot {
         if is_ramdisk_instance(target)? {
             return self.boot_best_method(target, BootPurpose::Instance, true).await;
         }
-        let changes = match self.current(target.node) {
+        let changes = match self.current(target) {
             Some(method) => method.prepare_instance(target).await?,
             None => {
                 self.boot_service.withdraw(target).await?;
@@ -163,7 +163,7 @@ impl BootInterface for AutomaticBoot {
         &self,
         target: &DriverTarget<'_>,
     ) -> Result<NodeChanges, DriverError> {
-        let changes = match self.current(target.node) {
+        let changes = match self.current(target) {
             Some(method) => method.clean_up_instance(target).await?,
             None => {
                 // A job that ended early may have inserted virtual media without recording it, and the
@@ -181,10 +181,14 @@ impl BootInterface for AutomaticBoot {
 
 impl AutomaticBoot {
     /// The boot method of the current job.
-    fn current(&self, node: &Node) -> Option<&dyn FixedMethodBootInterface> {
-        let method: BootMethod =
-            node.driver_internal_info.get_str(BOOT_METHOD_KEY)?.parse().ok()?;
-        self.methods.iter().find(|known| known.boot_method() == method).map(|boot| &**boot)
+    fn current(&self, target: &DriverTarget<'_>) -> Option<&dyn FixedMethodBootInterface> {
+        let stored = target.node.driver_internal_info.get_str(BOOT_METHOD_KEY)?;
+        let method: BootMethod = stored.parse().ok()?;
+        let boot = self.methods.iter().find(|known| {
+            known.boot_method() == method
+                && target.driver.hardware_type().accepts(InterfaceKind::Boot, known.name())
+        });
+        boot.map(|boot| &**boot)
     }
 
     /// The methods that are possible for this machine, in [`DEFAULT_ORDER`]. Fails if there is none.
@@ -231,7 +235,7 @@ impl AutomaticBoot {
         persistent: bool,
     ) -> Result<NodeChanges, DriverError> {
         let mut candidates = self.methods_by_success(target).await?;
-        if let Some(current) = self.current(target.node) {
+        if let Some(current) = self.current(target) {
             candidates.sort_by_key(|method| method.boot_method() != current.boot_method());
         }
         self.boot_first_accepted(target, &candidates, Vec::new(), purpose, persistent).await
@@ -248,7 +252,7 @@ impl AutomaticBoot {
         persistent: bool,
     ) -> Result<NodeChanges, DriverError> {
         let mut errors: Vec<(&'static str, DriverError)> = Vec::new();
-        let mut previous = self.current(target.node);
+        let mut previous = self.current(target);
         for method in candidates {
             if let Some(before) =
                 previous.filter(|before| before.boot_method() != method.boot_method())
@@ -327,10 +331,10 @@ impl AutomaticBoot {
         mode: RamdiskMode,
     ) -> Result<(), DriverError> {
         let is_media = |boot: &&Arc<dyn FixedMethodBootInterface>| {
-            boot.boot_method() == BootMethod::VirtualMedia
+            boot.boot_method() == BootMethod::VirtualMedia && is_usable(target, &***boot)
         };
         let Some(media) = self.methods.iter().find(is_media) else { return Ok(()) };
-        if !is_usable(target, &**media) || media.validate(target).await.is_err() {
+        if media.validate(target).await.is_err() {
             return Ok(());
         }
         match media.clean_up_ramdisk(target, mode).await {

@@ -73,7 +73,7 @@ macro_rules! driver_settings {
         impl Default for DriverSettings {
             fn default() -> Self {
                 Self {
-                    enabled_hardware_types: ["fake-hardware", "ipmi", "redfish"].map(str::to_owned).to_vec(),
+                    enabled_hardware_types: ["fake-hardware", "ipmi", "redfish", "idrac"].map(str::to_owned).to_vec(),
                     $(
                         $enabled: vec![$($name.to_owned()),*],
                         $default: None$(.or(Some($chosen.to_owned())))?,
@@ -95,19 +95,19 @@ macro_rules! driver_settings {
 
 // Storage defaults to `noop` by configuration, as in Ironic: remote volumes are the exception.
 driver_settings! {
-    enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "redfish", "no-bios"];
-    enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "automatic"];
+    enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "redfish", "idrac-redfish", "no-bios"];
+    enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "idrac-redfish-virtual-media", "redfish-https", "automatic"];
     enabled_console_interfaces, default_console_interface, Console = ["fake", "ipmitool-socat", "no-console"];
     enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "ramdisk", "custom-agent", "bootc", "autodetect", "noop"];
     enabled_firmware_interfaces, default_firmware_interface, Firmware = ["fake", "redfish", "no-firmware"];
-    enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "redfish", "agent", "no-inspect"];
-    enabled_management_interfaces, default_management_interface, Management = ["fake", "ipmitool", "redfish", "noop"];
+    enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "redfish", "idrac-redfish", "agent", "no-inspect"];
+    enabled_management_interfaces, default_management_interface, Management = ["fake", "ipmitool", "redfish", "idrac-redfish", "noop"];
     enabled_network_interfaces, default_network_interface, Network = ["noop"];
-    enabled_power_interfaces, default_power_interface, Power = ["fake", "ipmitool", "redfish"];
-    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "redfish", "agent", "no-raid"];
+    enabled_power_interfaces, default_power_interface, Power = ["fake", "ipmitool", "redfish", "idrac-redfish"];
+    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "redfish", "idrac-redfish", "agent", "no-raid"];
     enabled_rescue_interfaces, default_rescue_interface, Rescue = ["fake", "agent", "no-rescue"];
     enabled_storage_interfaces, default_storage_interface, Storage = ["noop", "fake"], "noop";
-    enabled_vendor_interfaces, default_vendor_interface, Vendor = ["fake", "ipmitool", "redfish", "no-vendor"];
+    enabled_vendor_interfaces, default_vendor_interface, Vendor = ["fake", "ipmitool", "redfish", "idrac-redfish", "no-vendor"];
 }
 
 impl DriverSettings {

@@ -5,9 +5,12 @@
 /// protocol's connections. The parent module has its `NAME`, and `access::PROPERTIES`. With a table of
 /// steps, the struct's `async fn run(&self, target: &DriverTarget<'_>, step: &Step)` executes the
 /// steps of the table.
+///
+/// With `variants`, the struct's second field selects the variant: its method `name` returns the name
+/// of the implementation, and the given function of it the tables of steps.
 #[macro_export]
 macro_rules! bmc_interface {
-    ($name:ident, $kind:ident $(, $steps:ident)?) => {
+    (@implement $name:ident, $kind:ident, $interface:ident, $implementation:expr $(, $tables:expr)?) => {
         #[async_trait::async_trait]
         impl $crate::BaseInterface for $name {
             fn kind(&self) -> node_model::InterfaceKind {
@@ -15,7 +18,8 @@ macro_rules! bmc_interface {
             }
 
             fn name(&self) -> &'static str {
-                super::NAME
+                let $interface = self;
+                $implementation
             }
 
             fn properties(&self) -> &[$crate::DriverProperty] {
@@ -28,7 +32,10 @@ macro_rules! bmc_interface {
 
             $(
                 fn steps(&self, flow: node_model::StepFlow) -> Vec<node_model::AvailableStep> {
-                    $crate::steps_of_flow($steps, node_model::InterfaceKind::$kind, flow)
+                    let $interface = self;
+                    let tables: &[&[$crate::StepDefinition]] = $tables;
+                    let kind = node_model::InterfaceKind::$kind;
+                    tables.iter().flat_map(|table| $crate::steps_of_flow(table, kind, flow)).collect()
                 }
 
                 async fn execute_step(
@@ -37,8 +44,9 @@ macro_rules! bmc_interface {
                     flow: node_model::StepFlow,
                     step: &node_model::Step,
                 ) -> Result<$crate::StepOutcome, $crate::DriverError> {
+                    let $interface = self;
                     let name = step.step.as_str();
-                    if !$steps.iter().any(|row| row.name == name && row.flows.contains(&flow)) {
+                    if !$crate::has_step($tables, name, flow) {
                         let what = format!("carry out the {flow} step '{name}'");
                         return Err($crate::BaseInterface::unsupported(self, &what));
                     }
@@ -46,5 +54,11 @@ macro_rules! bmc_interface {
                 }
             )?
         }
+    };
+    (variants $name:ident, $kind:ident $(, $tables:ident)?) => {
+        $crate::bmc_interface!(@implement $name, $kind, interface, interface.1.name() $(, $tables(interface.1))?);
+    };
+    ($name:ident, $kind:ident $(, $steps:ident)?) => {
+        $crate::bmc_interface!(@implement $name, $kind, _interface, super::NAME $(, &[$steps])?);
     };
 }

@@ -270,6 +270,7 @@ impl BootService for ExternalBootService {
     async fn config_drive(&self, target: &DriverTarget<'_>) -> Result<Option<String>, DriverError> {
         match target.instance_info.get("configdrive") {
             None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(parts)) if parts.is_empty() => Ok(None),
             Some(Value::String(drive)) => Ok(Some(drive.clone()).filter(|drive| !drive.is_empty())),
             Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                 Err(DriverError::invalid(

@@ -78,5 +78,5 @@ pub use node_model::{
 pub use poll_timer::PollTimer;
 pub use registry::{DriverRegistry, DriverSelectionError};
 pub use registry_builder::{BmcSessions, EnabledDrivers, RegistryBuilder, RegistryError};
-pub use step::{SINGLE_DEPLOY_STEP, StepDefinition, StepOutcome, steps_of_flow};
+pub use step::{SINGLE_DEPLOY_STEP, StepDefinition, StepOutcome, has_step, steps_of_flow};
 pub use target::DriverTarget;

@@ -123,3 +123,9 @@ pub fn steps_of_flow(
     })
     .collect()
 }
+
+/// Whether one of `tables` has the step `name` in `flow`.
+#[must_use]
+pub fn has_step(tables: &[&[StepDefinition]], name: &str, flow: StepFlow) -> bool {
+    tables.iter().any(|table| table.iter().any(|row| row.name == name && row.flows.contains(&flow)))
+}

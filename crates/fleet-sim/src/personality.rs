@@ -74,6 +74,9 @@ pub struct Personality {
     /// Maximum number of event subscriptions.
     #[serde(default = "default_subscriptions")]
     pub subscriptions: usize,
+    /// Extensions of Dell iDRACs; `None` for other BMCs.
+    #[serde(default)]
+    pub idrac: Option<IdracRules>,
     /// Resources that the BMC does not have.
     #[serde(default)]
     pub missing: Vec<ResourceKind>,
@@ -251,6 +254,15 @@ pub struct SlotRule {
     pub id: String,
     /// The devices it can emulate.
     pub kinds: Vec<MediaKind>,
+}
+
+/// Extensions of Dell iDRACs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdracRules {
+    /// Whether the boot target `Cd` is a drive in the machine, as before firmware 6; the virtual CD is
+    /// then selected only by importing a system configuration.
+    pub cd_is_physical: bool,
 }
 
 /// BIOS settings.

@@ -8,6 +8,7 @@ mod accounts;
 mod actions;
 mod bios;
 mod chassis;
+mod dell;
 mod document;
 mod error_response;
 mod events;

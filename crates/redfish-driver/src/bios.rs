@@ -30,15 +30,20 @@ use super::bmc::RedfishBmc;
 use super::connections::RedfishConnections;
 use super::retries::{is_busy, is_refusal};
 use super::tasks::{self, TaskPoll};
+use super::variant::RedfishVariant;
 
 /// The Redfish BIOS interface.
-pub(super) struct RedfishBios(pub(super) Arc<RedfishConnections>);
+pub(super) struct RedfishBios(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishBios, Bios, STEPS);
+bmc_interface!(variants RedfishBios, Bios, step_tables);
 
 const APPLY: &str = "apply_configuration";
 const RESET: &str = "factory_reset";
 const FLOWS: &[StepFlow] = &[StepFlow::Clean, StepFlow::Deploy, StepFlow::Service];
+
+fn step_tables(_variant: RedfishVariant) -> &'static [&'static [StepDefinition]] {
+    &[STEPS]
+}
 
 const STEPS: &[StepDefinition] = &[
     StepDefinition {

@@ -76,12 +76,40 @@ pub(super) async fn set_device(
     device: BootDevice,
     persistent: bool,
 ) -> Result<NodeChanges, DriverError> {
+    let stored = StoredBootDevice::parse(&target.node.driver_internal_info);
+    let url = stored.http_url.as_deref().filter(|_| device == BootDevice::UefiHttp);
+    change_device(connections, bmc, target, device, persistent, url).await
+}
+
+/// Makes the machine boot from `url` by UEFI HTTP, for the next boot or persistently.
+pub(super) async fn set_http_boot(
+    connections: &RedfishConnections,
+    bmc: &RedfishBmc,
+    target: &DriverTarget<'_>,
+    url: &str,
+    persistent: bool,
+) -> Result<NodeChanges, DriverError> {
+    change_device(connections, bmc, target, BootDevice::UefiHttp, persistent, Some(url)).await
+}
+
+/// The changes to store after the boot device was set by other means: no device is set again later.
+pub(super) fn forget_stored_device(target: &DriverTarget<'_>, device: BootDevice) -> NodeChanges {
+    StoredBootDevice::parse(&target.node.driver_internal_info).changes_after(device, false)
+}
+
+async fn change_device(
+    connections: &RedfishConnections,
+    bmc: &RedfishBmc,
+    target: &DriverTarget<'_>,
+    device: BootDevice,
+    persistent: bool,
+    http_url: Option<&str>,
+) -> Result<NodeChanges, DriverError> {
     let system = bmc.system().await?;
     let behaviour = connections.quirks.for_node(target.node, &system).behaviour;
     let name = device_name(&system, &behaviour, device)?;
     let stored = StoredBootDevice::parse(&target.node.driver_internal_info);
-    let url = stored.http_url.as_deref().filter(|_| device == BootDevice::UefiHttp);
-    let patches = device_patches(&system, &behaviour, name, persistent, url);
+    let patches = device_patches(&system, &behaviour, name, persistent, http_url);
     let accepted = send_first_accepted(bmc, &system, &patches).await?;
     let is_persistent = match accepted.duration {
         ONCE => false,
@@ -103,7 +131,10 @@ pub(super) async fn restore_device(
     let behaviour = connections.quirks.for_node(target.node, system).behaviour;
     let restored = match device_name(system, &behaviour, device) {
         Ok(name) => {
-            let patches = device_patches(system, &behaviour, name, false, None);
+            // The URL stays on the BMC, so that the node need not store it.
+            let url = text(system, HTTP_URI)
+                .filter(|_| device == BootDevice::UefiHttp && has_http_uri(system));
+            let patches = device_patches(system, &behaviour, name, false, url);
             send_first_accepted(bmc, system, &patches).await.map(drop)
         }
         Err(error) => Err(error),

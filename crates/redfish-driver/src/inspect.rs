@@ -8,25 +8,30 @@ use drivers::{
     DriverError, DriverTarget, InspectInterface, InspectedHardware, InspectionOutcome,
     bmc_interface,
 };
+use redfish::RedfishResource;
 
 use super::connections::RedfishConnections;
 use super::inventory::{StorageSubsystem, SystemInventory};
 use super::resource_reader::ResourceReader;
+use super::variant::RedfishVariant;
 
 /// Maximum number of requests of an inspection. A machine with two dozen disks takes about sixty.
 const MAX_REQUESTS: usize = 300;
 
 /// The Redfish inspect interface.
-pub(super) struct RedfishInspect(pub(super) Arc<RedfishConnections>);
+pub(super) struct RedfishInspect(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishInspect, Inspect);
+bmc_interface!(variants RedfishInspect, Inspect);
 
 #[async_trait]
 impl InspectInterface for RedfishInspect {
     async fn inspect(&self, target: &DriverTarget<'_>) -> Result<InspectionOutcome, DriverError> {
         let bmc = self.0.bmc(target, "inspect the hardware")?;
         let root = bmc.client().root().await.map_err(|error| bmc.explain(error))?;
-        let system = bmc.system().await?;
+        let mut system = bmc.system().await?;
+        if self.1 == RedfishVariant::Idrac {
+            use_service_tag(&mut system);
+        }
         let mut reader = ResourceReader::new(&bmc, &root, MAX_REQUESTS);
         let mut hardware = SystemInventory {
             processors: reader.members(&system, "/Processors").await?,
@@ -43,6 +48,14 @@ impl InspectInterface for RedfishInspect {
             ports: hardware.ports(),
             inventory: Some(hardware.inventory().into()),
         })))
+    }
+}
+
+/// Replaces the serial number, which on Dell machines is that of the mainboard, by the service tag.
+fn use_service_tag(system: &mut RedfishResource) {
+    let tag = system.text("/SKU").filter(|tag| !tag.is_empty()).map(str::to_owned);
+    if let (Some(tag), Some(fields)) = (tag, system.body.as_object_mut()) {
+        fields.insert("SerialNumber".to_owned(), tag.into());
     }
 }
 

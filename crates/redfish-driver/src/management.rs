@@ -20,18 +20,44 @@ use super::connections::RedfishConnections;
 use super::firmware::{self, UpdateArgumentForm};
 use super::firmware_setup::{self, SecureBootKeyReset};
 use super::reset::ResetAction;
-use super::{boot_settings, clock, indicators, probe, sensors, virtual_media};
+use super::variant::RedfishVariant;
+use super::{boot_settings, clock, idrac, indicators, probe, sensors, virtual_media};
 
 /// The Redfish management interface.
-pub(crate) struct RedfishManagement(pub(super) Arc<RedfishConnections>);
+pub(crate) struct RedfishManagement(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishManagement, Management, STEPS);
+bmc_interface!(variants RedfishManagement, Management, step_tables);
 
 const RESET_KEYS: &str = "reset_secure_boot_keys_to_default";
 const CLEAR_KEYS: &str = "clear_secure_boot_keys";
 const SET_CLOCK: &str = "set_bmc_clock";
 const VERIFY_CLOCK: &str = "verify_bmc_clock";
 const UPDATE_FIRMWARE: &str = "update_firmware";
+
+/// The steps of iDRACs have no arguments and need no ramdisk.
+const fn idrac_step(name: &'static str) -> StepDefinition {
+    StepDefinition {
+        name,
+        flows: &[StepFlow::Verify, StepFlow::Clean],
+        priority: 0,
+        abortable: false,
+        requires_ramdisk: false,
+        arguments: &[],
+    }
+}
+
+const IDRAC_STEPS: &[StepDefinition] = &[
+    idrac_step(idrac::CLEAR_JOB_QUEUE),
+    idrac_step(idrac::RESET_IDRAC),
+    idrac_step(idrac::KNOWN_GOOD_STATE),
+];
+
+fn step_tables(variant: RedfishVariant) -> &'static [&'static [StepDefinition]] {
+    match variant {
+        RedfishVariant::Standard => &[STEPS],
+        RedfishVariant::Idrac => &[STEPS, IDRAC_STEPS],
+    }
+}
 
 const STEPS: &[StepDefinition] = &[
     StepDefinition {
@@ -132,6 +158,9 @@ impl RedfishManagement {
             UPDATE_FIRMWARE => {
                 return firmware::run_update(&self.0, target, step, UpdateArgumentForm::Images)
                     .await;
+            }
+            idrac::CLEAR_JOB_QUEUE | idrac::RESET_IDRAC | idrac::KNOWN_GOOD_STATE => {
+                return idrac::run_step(&self.0, target, &step.step).await;
             }
             other => return Err(self.unsupported(&format!("carry out the step '{other}'"))),
         };

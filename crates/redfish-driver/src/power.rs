@@ -17,11 +17,12 @@ use super::bmc::RedfishBmc;
 use super::boot_settings;
 use super::connections::RedfishConnections;
 use super::reset::ResetAction;
+use super::variant::RedfishVariant;
 
 /// The Redfish power interface.
-pub(crate) struct RedfishPower(pub(super) Arc<RedfishConnections>);
+pub(crate) struct RedfishPower(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishPower, Power);
+bmc_interface!(variants RedfishPower, Power);
 
 /// Timeout of the check of address and credentials.
 const ACCESS_CHECK_TIMEOUT: Duration = Duration::from_secs(10);

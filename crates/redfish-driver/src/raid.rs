@@ -31,13 +31,15 @@ use volume_request::{apply_time, submit, waits_for_reset};
 
 use super::bmc::RedfishBmc;
 use super::connections::RedfishConnections;
+use super::idrac;
 use super::retries::is_busy;
 use super::tasks::{self, TaskPoll};
+use super::variant::RedfishVariant;
 
 /// The Redfish RAID interface.
-pub(super) struct RedfishRaid(pub(super) Arc<RedfishConnections>);
+pub(super) struct RedfishRaid(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishRaid, Raid, STEPS);
+bmc_interface!(variants RedfishRaid, Raid, step_tables);
 
 #[async_trait]
 impl RaidInterface for RedfishRaid {
@@ -76,6 +78,10 @@ const DELETE_EXISTING: StepArgument = StepArgument::optional(
 );
 const CONFIG: StepArgument =
     StepArgument::required("raid_config", "The RAID configuration to apply.");
+
+fn step_tables(_variant: RedfishVariant) -> &'static [&'static [StepDefinition]] {
+    &[STEPS]
+}
 
 const STEPS: &[StepDefinition] = &[
     StepDefinition {
@@ -189,6 +195,12 @@ impl RedfishRaid {
         match tasks::load_state(target, DRIVER_STATE_KEY) {
             Some(progress) => self.resume(target, &bmc, progress).await,
             None => {
+                if self.1 == RedfishVariant::Idrac {
+                    let wait = idrac::wait_for_real_time(&bmc, target, &self.0.settings).await?;
+                    if let Some(outcome) = wait {
+                        return Ok(outcome);
+                    }
+                }
                 let progress = self.plan_step(target, &bmc, step).await?;
                 Ok(tasks::checkpoint(DRIVER_STATE_KEY, &progress))
             }

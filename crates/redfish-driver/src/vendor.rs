@@ -14,12 +14,13 @@ use serde_json::{Map, Value};
 use super::bmc::RedfishBmc;
 use super::connections::RedfishConnections;
 use super::subscription::{self, EventSubscriptionRequest};
+use super::variant::RedfishVariant;
 use super::virtual_media;
 
 /// The Redfish vendor interface.
-pub(super) struct RedfishVendor(pub(super) Arc<RedfishConnections>);
+pub(super) struct RedfishVendor(pub(super) Arc<RedfishConnections>, pub(super) RedfishVariant);
 
-bmc_interface!(RedfishVendor, Vendor);
+bmc_interface!(variants RedfishVendor, Vendor);
 
 const EJECT: &str = "eject_vmedia";
 const CREATE: &str = "create_subscription";

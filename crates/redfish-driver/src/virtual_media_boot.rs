@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The boot interface `redfish-virtual-media`: boots from a virtual CD.
+//! The boot interfaces `redfish-virtual-media` and `idrac-redfish-virtual-media`: boot from a virtual CD.
 //!
 //! The boot service builds the CD from a kernel and a ramdisk or uses the operator's ISO image; the
 //! BMC downloads it. The machine's own network is not used for booting. Its network configuration is
-//! on the CD if the node has `network_data`.
+//! on the CD if the node has `network_data`. The two differ in how the boot device is set: older iDRACs
+//! boot from a virtual CD only if it is selected with a Dell extension.
 
 use std::sync::Arc;
 
@@ -19,22 +20,21 @@ use drivers::{
 };
 use node_model::{BootMethod, BootPurpose, InterfaceKind};
 
-use super::access;
 use super::bmc::RedfishBmc;
 use super::connections::RedfishConnections;
-use super::virtual_media;
+use super::variant::RedfishVariant;
+use super::{access, idrac, virtual_media};
 
-/// The name of the implementation.
-pub(super) const NAME: &str = "redfish-virtual-media";
-
-/// The boot interface `redfish-virtual-media`.
+/// A boot interface that boots from a virtual CD.
 pub(super) struct VirtualMediaBootInterface {
+    variant: RedfishVariant,
     connections: Arc<RedfishConnections>,
     boot_service: Arc<dyn BootService>,
     properties: Vec<DriverProperty>,
 }
 
-const OWN_PROPERTIES: &[DriverProperty] = &[
+/// The `driver_info` keys of boot interfaces whose machines load an ISO image.
+pub(super) const ISO_PROPERTIES: &[DriverProperty] = &[
     (
         "deploy_iso",
         "The URL of an ISO image with the ramdisk for deployment, cleaning, service and \
@@ -56,15 +56,30 @@ impl VirtualMediaBootInterface {
     pub(super) fn new(
         connections: Arc<RedfishConnections>,
         boot_service: Arc<dyn BootService>,
+        variant: RedfishVariant,
     ) -> Self {
-        let properties = [access::PROPERTIES, OWN_PROPERTIES, &BOOT_PROPERTIES].concat();
-        Self { connections, boot_service, properties }
+        let properties = [access::PROPERTIES, ISO_PROPERTIES, &BOOT_PROPERTIES].concat();
+        Self { variant, connections, boot_service, properties }
     }
 
     /// Ejects the media, then withdraws the published files.
     async fn eject(&self, target: &DriverTarget<'_>) -> Result<(), DriverError> {
         self.change_media(target, "eject the CD", None).await?;
         self.boot_service.withdraw(target).await
+    }
+
+    /// Makes a machine with an iDRAC boot from the virtual CD, for the next boot or always.
+    async fn boot_idrac_cd(
+        &self,
+        target: &DriverTarget<'_>,
+        always: bool,
+    ) -> Result<NodeChanges, DriverError> {
+        let persistent = is_persistent(target.driver_info, always)?;
+        let bmc = self.connections.bmc(target, "set the boot device to the virtual CD")?;
+        match idrac::set_virtual_cd(&bmc, target, persistent).await? {
+            Some(changes) => Ok(changes),
+            None => set_boot_device(target, BootDevice::Cdrom, always).await,
+        }
     }
 
     /// Ejects the media of the drives the driver uses, and inserts `published` if given.
@@ -105,7 +120,10 @@ impl BaseInterface for VirtualMediaBootInterface {
     }
 
     fn name(&self) -> &'static str {
-        NAME
+        match self.variant {
+            RedfishVariant::Standard => "redfish-virtual-media",
+            RedfishVariant::Idrac => "idrac-redfish-virtual-media",
+        }
     }
 
     fn properties(&self) -> &[DriverProperty] {
@@ -201,6 +219,9 @@ impl FixedMethodBootInterface for VirtualMediaBootInterface {
     ) -> Result<NodeChanges, DriverError> {
         let what = format!("insert the CD for the {purpose}");
         self.change_media(target, &what, Some(published)).await?;
-        set_boot_device(target, BootDevice::Cdrom, always).await
+        match self.variant {
+            RedfishVariant::Standard => set_boot_device(target, BootDevice::Cdrom, always).await,
+            RedfishVariant::Idrac => self.boot_idrac_cd(target, always).await,
+        }
     }
 }

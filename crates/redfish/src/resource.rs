@@ -149,8 +149,8 @@ pub(crate) fn link_in(value: &Value) -> Option<&str> {
 }
 
 fn action_in(actions: &Map<String, Value>, name: &str) -> Option<RedfishAction> {
-    let (_, found) =
-        actions.iter().find(|(key, _)| key.strip_prefix('#').unwrap_or(key.as_str()) == name)?;
+    // Dell prefixes some OEM actions with the version: `OemManager.v1_0_0#OemManager.Import…`.
+    let (_, found) = actions.iter().find(|(key, _)| key.rsplit('#').next() == Some(name))?;
     let found = found.as_object()?;
     let target = found.get("target").or_else(|| found.get("Target"))?.as_str()?;
     let allowable = found
@@ -233,6 +233,7 @@ mod tests {
             "#Broken": {"title": "no target"},
             "Oem": {
                 "#Vendor.Direct": {"target": "/direct"},
+                "OemManager.v1_4_0#OemManager.Import": {"target": "/import"},
                 "Contoso": {"#Contoso.Blink": {"target": "/blink"}},
             },
         }}));
@@ -244,6 +245,7 @@ mod tests {
         assert!(reset.allows("Unknown", "value"));
         assert_eq!(able.action("Vendor.Direct").unwrap().target, "/direct");
         assert_eq!(able.action("Contoso.Blink").unwrap().target, "/blink");
+        assert_eq!(able.action("OemManager.Import").unwrap().target, "/import");
         assert_eq!(able.action("Broken"), None);
         assert_eq!(resource(json!({"Actions": []})).action("ComputerSystem.Reset"), None);
     }

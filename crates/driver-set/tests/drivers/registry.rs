@@ -40,6 +40,45 @@ fn fake_hardware_has_ironics_interfaces() {
     }
 }
 
+/// `supported_<interface>_interfaces` of `IDRACHardware` in Ironic 39.0.0, without the implementations
+/// that Ferrite does not have.
+const IRONIC_IDRAC: &[(InterfaceKind, &[&str])] = &[
+    (InterfaceKind::Bios, &["idrac-redfish", "redfish", "no-bios"]),
+    (
+        InterfaceKind::Boot,
+        &["ipxe", "pxe", "http-ipxe", "http", "idrac-redfish-virtual-media", "redfish-https"],
+    ),
+    (InterfaceKind::Firmware, &["redfish", "no-firmware"]),
+    (InterfaceKind::Inspect, &["idrac-redfish", "agent", "no-inspect"]),
+    (InterfaceKind::Management, &["idrac-redfish"]),
+    (InterfaceKind::Network, &["noop"]),
+    (InterfaceKind::Power, &["idrac-redfish", "redfish"]),
+    (InterfaceKind::Raid, &["idrac-redfish", "no-raid", "agent"]),
+    (InterfaceKind::Rescue, &["no-rescue", "agent"]),
+    (InterfaceKind::Storage, &["noop"]),
+    (InterfaceKind::Vendor, &["idrac-redfish", "redfish", "no-vendor"]),
+];
+
+#[test]
+fn idrac_has_ironics_interfaces_and_defaults() {
+    let registry = registry();
+    let idrac = registry.hardware_types().find(|known| known.name == "idrac").unwrap();
+    for (kind, expected) in IRONIC_IDRAC {
+        let supported: Vec<_> =
+            idrac.supported(*kind).iter().copied().filter(|name| *name != "automatic").collect();
+        assert_eq!(supported, *expected, "{kind}");
+        assert_eq!(registry.default_interface("idrac", *kind), Ok(expected[0]), "{kind}");
+    }
+    // As in Ironic, `redfish` and `idrac` have the same keys.
+    let names = |driver| -> Vec<_> {
+        registry.properties(driver).unwrap().iter().map(|(name, _)| *name).collect()
+    };
+    assert_eq!(names("idrac"), names("redfish"));
+    for name in ["redfish_address", "redfish_system_id", "redfish_verify_ca", "deploy_kernel"] {
+        assert!(names("idrac").contains(&name), "{name}");
+    }
+}
+
 #[test]
 fn resolve_fills_in_defaults() {
     let mut interfaces = Interfaces::default();
@@ -73,7 +112,8 @@ fn resolve_errors_list_valid_choices() {
     let error = registry().resolve("ilo", &mut Interfaces::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "hardware type 'ilo' is not enabled; the enabled ones are: fake-hardware, ipmi, redfish"
+        "hardware type 'ilo' is not enabled; the enabled ones are: fake-hardware, ipmi, \
+         redfish, idrac"
     );
     let mut interfaces = Interfaces::default();
     interfaces.set(InterfaceKind::Deploy, Some("fake"));
@@ -130,15 +170,15 @@ fn invalid_settings_are_rejected() {
     for (settings, message) in [
         (
             DriverSettings { enabled_hardware_types: list(&["ilo"]), ..good.clone() },
-            "enabled_hardware_types names 'ilo', which does not exist; there are: fake-hardware, ipmi, redfish",
+            "enabled_hardware_types names 'ilo', which does not exist; there are: fake-hardware, idrac, ipmi, redfish",
         ),
         (
             DriverSettings { enabled_power_interfaces: list(&["fake", "apc"]), ..good.clone() },
-            "enabled_power_interfaces names 'apc', which does not exist; there are: fake, redfish, ipmitool",
+            "enabled_power_interfaces names 'apc', which does not exist; there are: fake, redfish, idrac-redfish, ipmitool",
         ),
         (
             DriverSettings { default_raid_interface: Some("tape".to_owned()), ..good.clone() },
-            "default_raid_interface is 'tape', which fake-hardware cannot use; choose one of: fake, redfish, agent, no-raid",
+            "default_raid_interface is 'tape', which fake-hardware cannot use; choose one of: fake, redfish, idrac-redfish, agent, no-raid",
         ),
         (
             DriverSettings { enabled_boot_interfaces: Vec::new(), ..good.clone() },

@@ -619,6 +619,7 @@ fn manages_other_resources() {
             $ ferrite driver list
             NAME           TYPE     CONDUCTORS
             fake-hardware  dynamic  HOST
+            idrac          dynamic  HOST
             ipmi           dynamic  HOST
             redfish        dynamic  HOST
         "#]],

@@ -34,6 +34,14 @@ impl ResourceDocument {
         self
     }
 
+    /// Sets all properties of an object; objects are merged with those that exist.
+    pub(super) fn merge(&mut self, fields: Value) -> &mut Self {
+        if let Value::Object(fields) = fields {
+            merge_into(&mut self.0, fields);
+        }
+        self
+    }
+
     /// Sets a property that links to another resource.
     pub(super) fn link(&mut self, name: &str, path: String) -> &mut Self {
         self.set(name, link(path))
@@ -42,6 +50,15 @@ impl ResourceDocument {
     /// Returns the document as JSON.
     pub(super) fn into_value(self) -> Value {
         Value::Object(self.0)
+    }
+}
+
+fn merge_into(target: &mut Map<String, Value>, fields: Map<String, Value>) {
+    for (name, value) in fields {
+        match (target.get_mut(&name), value) {
+            (Some(Value::Object(known)), Value::Object(fields)) => merge_into(known, fields),
+            (_, value) => drop(target.insert(name, value)),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ const REGISTRY: &str = "Base.1.12";
 #[derive(Clone, Debug)]
 pub(crate) struct RedfishErrorResponse {
     pub(crate) status: StatusCode,
-    /// The message id in the Base registry.
+    /// The message id, with the registry unless it is the Base registry.
     message_id: &'static str,
     message: String,
     arguments: Vec<String>,
@@ -149,7 +149,11 @@ impl RedfishErrorResponse {
                 "message": "A general error has occurred.",
             }});
         }
-        let message_id = format!("{REGISTRY}.{}", self.message_id);
+        // An id of another registry contains its name.
+        let message_id = match self.message_id.contains('.') {
+            true => self.message_id.to_owned(),
+            false => format!("{REGISTRY}.{}", self.message_id),
+        };
         let mut message = json!({
             "@odata.type": "#Message.v1_1_1.Message",
             "MessageId": message_id,
@@ -198,6 +202,12 @@ impl From<MachineError> for RedfishErrorResponse {
             }
             MachineError::Conflict { .. } => {
                 Self::new(StatusCode::BAD_REQUEST, "GeneralError", text)
+            }
+            MachineError::JobRunning => {
+                Self::new(StatusCode::BAD_REQUEST, "IDRAC.2.8.RAC0679", text)
+            }
+            MachineError::ConfigurationPending => {
+                Self::new(StatusCode::BAD_REQUEST, "IDRAC.2.8.LC068", text)
             }
             MachineError::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "ResourceNotFound", text)

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::actions::parameter;
+use super::dell;
 use super::document::{ResourceDocument, collection, link, status};
 use super::error_response::RedfishErrorResponse;
 use super::request_context::{ChangeResponse, RequestContext};
@@ -80,6 +81,7 @@ fn show(context: &RequestContext<'_>) -> Result<Value, RedfishErrorResponse> {
             "ManagerForChassis": [link(context.chassis_path())],
         },
     }));
+    dell::extend_manager(context, &mut document);
     Ok(document.into_value())
 }
 

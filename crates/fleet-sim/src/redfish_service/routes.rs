@@ -10,8 +10,8 @@ use super::error_response::RedfishErrorResponse;
 use super::request_context::{ChangeResponse, RequestContext};
 use super::resource_kind::ResourceKind;
 use super::{
-    accounts, bios, chassis, events, managers, media, network, root, sensors, sessions, storage,
-    systems, tasks, updates,
+    accounts, bios, chassis, dell, events, managers, media, network, root, sensors, sessions,
+    storage, systems, tasks, updates,
 };
 
 /// Returns a resource's document.
@@ -46,6 +46,7 @@ const TABLES: &[&[RedfishRoute]] = &[
     storage::ROUTES,
     media::ROUTES,
     managers::ROUTES,
+    dell::ROUTES,
     chassis::ROUTES,
     sensors::ROUTES,
     updates::ROUTES,

@@ -83,6 +83,7 @@ fn task_document(context: &RequestContext<'_>, task: &BmcTask) -> Value {
     let name = match &task.job {
         BmcTaskJob::CreateVolume(volume) => format!("Create volume {}", volume.name),
         BmcTaskJob::DeleteVolume(id) => format!("Delete volume {id}"),
+        BmcTaskJob::SelectVirtualCd { .. } => "Import System Configuration".to_owned(),
         BmcTaskJob::UpdateFirmware { component, .. } => {
             let rule = context.personality().firmware.get(*component);
             format!("Update {}", rule.map_or("firmware", |rule| &rule.name))

@@ -12,7 +12,12 @@ use crate::rig::RedfishRig;
 pub(crate) const DEPLOY_ISO: &str = "http://images.example/deploy.iso";
 
 fn with_iso(kind: &str) -> RedfishRig {
-    let mut rig = RedfishRig::named(kind);
+    with_iso_for(Personality::built_in(kind).expect("the personality exists"))
+}
+
+/// A machine of this personality whose node is being deployed with an ISO image.
+pub(crate) fn with_iso_for(personality: Personality) -> RedfishRig {
+    let mut rig = RedfishRig::with_personality(personality);
     rig.driver_info.insert("deploy_iso".to_owned(), DEPLOY_ISO.into());
     rig.node.provision_state = ProvisionState::Deploying;
     rig

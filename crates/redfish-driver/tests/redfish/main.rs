@@ -5,6 +5,8 @@ mod automatic;
 mod bios;
 mod boot;
 mod firmware;
+mod https;
+mod idrac;
 mod inspect;
 mod management;
 mod media;

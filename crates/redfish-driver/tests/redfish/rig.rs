@@ -88,6 +88,12 @@ impl RedfishRig {
         self.driver = self.registry.compose(&self.node).expect("it is enabled");
     }
 
+    /// Changes the hardware type to `idrac`, with virtual media.
+    pub(crate) fn use_idrac(&mut self) {
+        self.node.driver = "idrac".to_owned();
+        self.set_interface(InterfaceKind::Boot, "idrac-redfish-virtual-media");
+    }
+
     pub(crate) fn machine(&self) -> SimulatedMachine {
         self.fleet.machine(0).expect("there is one")
     }
@@ -131,20 +137,27 @@ impl RedfishRig {
     }
 }
 
-/// A registry with the hardware type `redfish` and what it needs of the other drivers.
+/// A registry with the hardware types `redfish` and `idrac` and what they need of the other drivers.
 fn registry(settings: &RedfishSettings, boot_service: Arc<dyn BootService>) -> DriverRegistry {
-    let enabled = EnabledDrivers::new(&["redfish".to_owned()], |kind| {
+    let enabled = EnabledDrivers::new(&["redfish", "idrac"].map(str::to_owned), |kind| {
         let names: &[&str] = match kind {
+            InterfaceKind::Firmware => &["redfish"],
             InterfaceKind::Bios
-            | InterfaceKind::Firmware
             | InterfaceKind::Inspect
             | InterfaceKind::Management
             | InterfaceKind::Power
             | InterfaceKind::Raid
-            | InterfaceKind::Vendor => &["redfish"],
-            InterfaceKind::Boot => {
-                &["ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "automatic"]
-            }
+            | InterfaceKind::Vendor => &["redfish", "idrac-redfish"],
+            InterfaceKind::Boot => &[
+                "ipxe",
+                "pxe",
+                "http-ipxe",
+                "http",
+                "redfish-virtual-media",
+                "idrac-redfish-virtual-media",
+                "redfish-https",
+                "automatic",
+            ],
             InterfaceKind::Console => &["no-console"],
             InterfaceKind::Deploy => &["direct", "ramdisk"],
             InterfaceKind::Network | InterfaceKind::Storage => &["noop"],
