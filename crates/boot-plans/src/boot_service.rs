@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::boot_events::EventSubject;
 use crate::boot_system::{self, AgentEndpoints};
-use crate::instance_images::packed_config_drive;
+use crate::instance_images::{given_config_drive, packed_config_drive};
 use crate::plan_files::{PlanFile, PlanFileError};
 use crate::services::BootServices;
 use crate::settings::IsoDownloadSource;
@@ -405,12 +405,10 @@ fn describe_plan(plan: &BootPlan) -> String {
 
 /// Returns the config drive of a ramdisk instance: the given string, or its contents as JSON.
 fn instance_config_drive(target: &DriverTarget<'_>) -> Option<String> {
-    match target.instance_info.get("configdrive")? {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
+    match given_config_drive(target)? {
+        Value::String(text) => Some(text.clone()),
         parts @ Value::Object(_) => Some(parts.to_string()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            None
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     }
 }
 

@@ -6,6 +6,7 @@ use node_model::{BootImage, BootMethod, BootPurpose, BootSystem, JsonObject, Tim
 use serde_json::{Map, Value};
 
 use crate::installer::InstallRequest;
+use crate::instance_images::given_config_drive;
 use crate::kernel_parameters::{self, KernelParameterError};
 use crate::settings::BootServiceSettings;
 
@@ -207,9 +208,7 @@ fn instance_system(
     settings: &BootServiceSettings,
     method: BootMethod,
 ) -> Result<BootSystem, DriverError> {
-    let drive = target.instance_info.get("configdrive");
-    let has_drive = drive.is_some_and(|drive| !drive.is_null() && drive != "");
-    if has_drive && method != BootMethod::VirtualMedia {
+    if given_config_drive(target).is_some() && method != BootMethod::VirtualMedia {
         return Err(invalid_parameter(
             "instance_info/configdrive",
             "a ramdisk instance that boots from the network cannot have one: every client on that \

@@ -21,6 +21,7 @@ use images::{
 };
 use node_model::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::plan_files::{PlanFile, PlanFileError, ServedFile};
@@ -188,6 +189,19 @@ impl BootServices {
         request.architecture.clone_from(&offer.architecture);
         self.0.plan_files.fetch_request(request).await
     }
+}
+
+/// Returns the config drive of the instance. As in Ironic, null, an empty string and an empty object mean
+/// that it has none.
+pub(crate) fn given_config_drive<'a>(target: &DriverTarget<'a>) -> Option<&'a Value> {
+    let drive = target.instance_info.get("configdrive")?;
+    let is_none = match drive {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(parts) => parts.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    };
+    (!is_none).then_some(drive)
 }
 
 /// Returns the config drive of the instance in the form that agents accept.

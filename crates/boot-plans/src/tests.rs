@@ -3,6 +3,7 @@
 
 mod agent_trust;
 mod boot_proof;
+mod config_drives;
 mod image_trust;
 mod installer;
 mod settings;

@@ -7,10 +7,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use drivers::{BootDevice, BootMode, Driver, DriverError, ImageDownloadSource, NodeChanges};
+use drivers::{
+    BootDevice, BootMode, BootService, Driver, DriverError, DriverTarget, ImageDownloadSource,
+    ManagementInterface, NodeChanges,
+};
 use node_model::{
-    Actor, ConsoleInfo, HttpMethod, Indicator, IndicatorComponent, IndicatorState, InterfaceKind,
-    JsonObject, MediaDevice, MediaSlot, NodeId, Sensor, VendorMethod, VifInfo,
+    Actor, ConsoleInfo, Fault, HttpMethod, Indicator, IndicatorComponent, IndicatorState,
+    InterfaceKind, JsonObject, MediaDevice, MediaSlot, NodeId, Sensor, VendorMethod, VifInfo,
 };
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -285,18 +288,17 @@ impl Conductor {
         call.run(self, actor, "probe the BMC", work).await
     }
 
-    /// The state of the console.
+    /// The state of the console. As in Ironic, an interface without a console has a disabled one.
     pub async fn console(&self, id: NodeId) -> Result<ConsoleState, ConductorError> {
         let (snapshot, driver) = self.snapshot_and_driver(id).await?;
+        if !snapshot.node.console_enabled {
+            return Ok(ConsoleState { enabled: false, info: None });
+        }
         let target = snapshot.target(&driver, self.now());
-        driver.console().validate(&target).await.map_err(|source| snapshot.driver_error(source))?;
-        let enabled = snapshot.node.console_enabled;
-        let info = if enabled {
-            driver.console().info(&target).await.map_err(|source| snapshot.driver_error(source))?
-        } else {
-            None
-        };
-        Ok(ConsoleState { enabled, info })
+        let console = driver.console();
+        console.validate(&target).await.map_err(|source| snapshot.driver_error(source))?;
+        let info = console.info(&target).await.map_err(|source| snapshot.driver_error(source))?;
+        Ok(ConsoleState { enabled: true, info })
     }
 
     /// Enables or disables the console. As in Ironic, a failure becomes the node's last error.
@@ -344,7 +346,7 @@ impl Conductor {
     }
 
     /// Attaches an image to a virtual media device. With the source `local`, or if it must be signed, Ferrite
-    /// fetches and verifies it first.
+    /// fetches and verifies it first. See [`Self::media_change`].
     pub async fn attach_virtual_media(
         &self,
         id: NodeId,
@@ -365,18 +367,12 @@ impl Conductor {
         };
         let device: MediaDevice =
             parse(&snapshot, "device type", device, MediaDevice::ALL.iter().copied())?;
-        let call = self.exclusive_call(id).await?;
-        let (target, management) = (call.target(self), call.driver.management());
-        let boot_service = self.registry.boot_service();
-        let work = async {
-            let url = boot_service.publish_medium(&target, device, image_url, source).await?;
-            let changes = management.attach_virtual_media(&target, device, &url).await?;
-            Ok(((), changes.and(NodeChanges::internal_info(ATTACHED_BY_USER, true))))
-        };
-        call.run(self, actor, &format!("attach an image to the {device} device"), work).await
+        let change = MediaChange::Attach { device, image_url: image_url.to_owned(), source };
+        self.media_change(id, change, actor).await
     }
 
-    /// Detaches images from virtual media devices; from all if `devices` is empty.
+    /// Detaches images from virtual media devices; from all if `devices` is empty. See
+    /// [`Self::media_change`].
     pub async fn detach_virtual_media(
         &self,
         id: NodeId,
@@ -388,17 +384,37 @@ impl Conductor {
             .iter()
             .map(|device| parse(&snapshot, "device type", device, MediaDevice::ALL.iter().copied()))
             .collect::<Result<Vec<MediaDevice>, ConductorError>>()?;
+        self.media_change(id, MediaChange::Detach(devices), actor).await
+    }
+
+    /// Changes virtual media in the background, because fetching an image takes minutes. As in Ironic, the
+    /// request is accepted if the settings of the management interface are valid; a failure, also of an
+    /// interface without virtual media, becomes the node's last error.
+    async fn media_change(
+        &self,
+        id: NodeId,
+        change: MediaChange,
+        actor: &Actor,
+    ) -> Result<(), ConductorError> {
         let call = self.exclusive_call(id).await?;
-        let (target, management) = (call.target(self), call.driver.management());
-        let boot_service = self.registry.boot_service();
-        let work = async {
-            let changes = management.detach_virtual_media(&target, &devices).await?;
-            let all = MediaDevice::ALL;
-            let devices = if devices.is_empty() { all } else { &devices[..] };
-            boot_service.withdraw_media(&target, devices).await?;
-            Ok(((), changes))
-        };
-        call.run(self, actor, "detach virtual media", work).await
+        if let Err(error) = check_media_change(&call, &call.target(self), &change).await {
+            call.release(self).await;
+            return Err(error);
+        }
+        let action = change.to_string();
+        let call = call.record_intent(self, &action).await?;
+        let (conductor, actor) = (self.clone(), actor.clone());
+        self.in_background(async move {
+            let target = call.target(&conductor);
+            let work = async {
+                let boot_service = conductor.registry.boot_service();
+                Ok(((), change.apply(boot_service, call.driver.management(), &target).await?))
+            };
+            if let Err(error) = call.run(&conductor, &actor, &action, work).await {
+                log_background_failure(id, &action, &error);
+            }
+        });
+        Ok(())
     }
 
     /// The attached virtual interfaces.
@@ -577,6 +593,69 @@ impl fmt::Display for FirmwareChange {
             Self::SecureBoot(false) => f.write_str("disable secure boot"),
         }
     }
+}
+
+/// A change of virtual media.
+enum MediaChange {
+    Attach {
+        device: MediaDevice,
+        image_url: String,
+        source: ImageDownloadSource,
+    },
+    /// Empty for all devices.
+    Detach(Vec<MediaDevice>),
+}
+
+impl MediaChange {
+    async fn apply(
+        &self,
+        boot_service: &dyn BootService,
+        management: &dyn ManagementInterface,
+        target: &DriverTarget<'_>,
+    ) -> Result<NodeChanges, DriverError> {
+        match self {
+            Self::Attach { device, image_url, source } => {
+                let url = boot_service.publish_medium(target, *device, image_url, *source).await?;
+                let changes = management.attach_virtual_media(target, *device, &url).await?;
+                Ok(changes.and(NodeChanges::internal_info(ATTACHED_BY_USER, true)))
+            }
+            Self::Detach(devices) => {
+                let changes = management.detach_virtual_media(target, devices).await?;
+                let all = MediaDevice::ALL;
+                let devices = if devices.is_empty() { all } else { &devices[..] };
+                boot_service.withdraw_media(target, devices).await?;
+                Ok(changes)
+            }
+        }
+    }
+}
+
+impl fmt::Display for MediaChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attach { device, .. } => write!(f, "attach an image to the {device} device"),
+            Self::Detach(_) => f.write_str("detach virtual media"),
+        }
+    }
+}
+
+/// Fails if the settings of the management interface are invalid, or if the BMC is known not to respond.
+async fn check_media_change(
+    call: &ExclusiveCall,
+    target: &DriverTarget<'_>,
+    change: &MediaChange,
+) -> Result<(), ConductorError> {
+    let node = &call.snapshot.node;
+    let validated = call.driver.management().validate(target).await;
+    validated.map_err(|source| call.snapshot.driver_error(source))?;
+    if node.maintenance && node.fault == Some(Fault::Power) {
+        let problem = "its BMC does not respond, so it is in maintenance; try again later";
+        return Err(ConductorError::NotYet(format!(
+            "cannot {change} of node {}: {problem}",
+            node.label()
+        )));
+    }
+    Ok(())
 }
 
 /// A vendor method with its arguments.

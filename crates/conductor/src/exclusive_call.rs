@@ -141,8 +141,9 @@ impl ExclusiveCall {
         conductor.release(self.lease).await;
     }
 
-    /// Stores the action before it is run in the background. If the process ends meanwhile, the next
-    /// process that claims the node reports it as interrupted.
+    /// Stores the action before it is run in the background, and clears the last error, which would look
+    /// like a failure of this action. If the process ends meanwhile, the next process that claims the node
+    /// reports it as interrupted.
     pub(crate) async fn record_intent(
         self,
         conductor: &Conductor,
@@ -154,6 +155,7 @@ impl ExclusiveCall {
             .write(move |tx| -> Result<(), ConductorError> {
                 let mut node = get_node(tx, lease.node)?;
                 node.driver_internal_info.set(INTENT_KEY, action.clone());
+                node.last_error = None;
                 Ok(tx.save_fenced(&mut node, &lease)?)
             })
             .await;

@@ -84,6 +84,11 @@ impl Conductor {
             Err(LookupError::Unknown) => {
                 return self.process_unknown_machine(report, caller.request_id).await;
             }
+            Err(reason @ LookupError::NotWaiting { .. }) => {
+                // Usual: some ramdisks send inspection data at each boot, also for cleaning or deployment.
+                tracing::debug!(%reason, "unexpected inspection data ignored");
+                return Ok(None);
+            }
             Err(reason) => {
                 tracing::warn!(%reason, "unexpected inspection data ignored");
                 return Ok(None);

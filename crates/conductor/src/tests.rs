@@ -11,6 +11,7 @@ mod crashes;
 mod deployments;
 mod direct_calls;
 mod explain;
+mod inspection_data;
 mod leases;
 mod out_of_band_inspection;
 mod power_polls;
@@ -156,6 +157,20 @@ impl TestConductor {
     pub(crate) async fn run_node(&self, id: NodeId) -> ProvisionState {
         runner::run(&self.conductor, id).await;
         self.get(id).await.provision_state
+    }
+
+    /// Waits until no call holds the node's lease.
+    pub(crate) async fn wait_until_released(&self, id: NodeId) -> Node {
+        let wait = async {
+            loop {
+                let node = self.get(id).await;
+                if node.reservation.is_none() {
+                    return node;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the call ends")
     }
 
     /// The notes in the journal of a node, as `by: text`.

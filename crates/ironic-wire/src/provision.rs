@@ -291,6 +291,8 @@ fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDriveI
             Ok(Some(ConfigDriveInput::Text(Secret::new(text))))
         }
         Value::String(_) => Err("is neither a URL nor base64 text nor a JSON object".into()),
+        // As in Ironic, an empty object is no config drive, in every version.
+        Value::Object(parts) if parts.is_empty() => Ok(None),
         Value::Object(_) if !version.has(OBJECT_SINCE) => {
             Err(format!("may be an object since version 1.{OBJECT_SINCE} only").into())
         }
@@ -370,6 +372,7 @@ mod tests {
             (r#"{"target":"manage","configdrive":"x"}"#.to_owned(), 115, 400),
             (r#"{"target":"active","configdrive":"x"}"#.to_owned(), 1, 202),
             (r#"{"target":"rebuild","configdrive":"x"}"#.to_owned(), 34, 400),
+            (r#"{"target":"active","configdrive":{}}"#.to_owned(), 1, 202),
             (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 55, 400),
             (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 56, 202),
             (r#"{"target":"active","configdrive":{"vendor_data":{}}}"#.to_owned(), 58, 400),
@@ -406,6 +409,16 @@ mod tests {
         ] {
             let (got, message) = status(&body, version);
             assert_eq!(got, expected, "{body} at 1.{version}: {message}");
+        }
+    }
+
+    #[test]
+    fn empty_config_drive_is_none() {
+        for drive in ["null", "\"\"", "{}"] {
+            let body = format!(r#"{{"target":"active","configdrive":{drive}}}"#);
+            let request = ProvisionBody::parse(body.as_bytes()).unwrap();
+            let arguments = request.arguments(Verb::Active, ApiVersion(115)).unwrap();
+            assert_eq!(arguments.configdrive, None, "{drive}");
         }
     }
 

@@ -196,10 +196,13 @@ impl VirtualMedia {
             })?;
             Ok(url)
         })?;
-        let image_download_source = members.take("image_download_source", |value| match value {
-            Value::Null => Ok("local".to_owned()),
-            given => enum_text(given, &["http", "local", "swift"]),
-        })?;
+        let image_download_source = if members.has("image_download_source") {
+            members.take("image_download_source", |value| {
+                enum_text(value, &["http", "local", "swift"])
+            })?
+        } else {
+            "local".to_owned()
+        };
         members.finish()?;
         Ok(Self { device_type, image_url, image_download_source })
     }

@@ -131,7 +131,15 @@ async fn show_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allocation = request
         .app
         .store
-        .read(move |reader| allocation_of_node(reader, &ident, &access, "baremetal:allocation:get"))
+        .read(move |reader| {
+            // As in Ironic, 400 if the node does not exist. Ironic returns 404 for a node that the caller
+            // may not see, which reveals that it exists; here such callers get 404 in both cases.
+            let node = match access.is_restricted() {
+                true => ident.find(reader)?,
+                false => find_referenced_node(reader, &ident)?,
+            };
+            allocation_of_node(reader, &node, &access, "baremetal:allocation:get")
+        })
         .await?;
     let context = RenderContext::new(request.version, &request.base_url);
     Ok(ApiResponse::ok(query.selection.body(&allocation, &context)))
@@ -362,7 +370,8 @@ async fn delete_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         .app
         .store
         .write(move |writer| {
-            let allocation = allocation_of_node(writer, &ident, &access, DELETE_RULE)?;
+            let node: Node = ident.find(writer)?;
+            let allocation = allocation_of_node(writer, &node, &access, DELETE_RULE)?;
             release(writer, &allocation, now, &actor)
         })
         .await?;
@@ -425,11 +434,10 @@ fn assign_node(
 /// The allocation of a node. The caller must see the node, and `rule` must match the allocation.
 fn allocation_of_node(
     reader: &mut StoreReader<'_>,
-    ident: &ResourceIdent,
+    node: &Node,
     access: &CallerAccess,
     rule: &'static str,
 ) -> Result<Allocation, ApiError> {
-    let node: Node = ident.find(reader)?;
     let allocation = match node.allocation_id {
         Some(id) => reader.get(id)?,
         None => None,

@@ -76,23 +76,20 @@ async fn list_page<R: VolumeResource>(
     .await
 }
 
-/// Fails unless the node is powered off: a running machine may be using the volume.
+/// Fails unless the node is powered off: a running machine may be using the volume. As in Ironic, an
+/// unknown power state is not "off".
 pub(crate) fn require_power_off(node: &Node, action: &str) -> Result<(), WireError> {
     if node.power_state == Some(PowerState::Off) {
         return Ok(());
     }
-    let state = node.power_state.map_or("unknown", PowerState::as_str);
+    let state = node.power_state.map_or("None", PowerState::as_str);
     Err(WireError::invalid_state(action, &node.id.to_string(), state))
 }
 
-/// As [`require_power_off`], but also allows the states in which the node itself may be deleted.
+/// As [`require_power_off`], but also allows the states in which Ironic deletes the node itself. `available`
+/// is not one of them.
 pub(crate) fn require_deletable(node: &Node, action: &str) -> Result<(), WireError> {
-    let deletable = [
-        ProvisionState::Manageable,
-        ProvisionState::Enroll,
-        ProvisionState::AdoptFail,
-        ProvisionState::Available,
-    ];
+    let deletable = [ProvisionState::Manageable, ProvisionState::Enroll, ProvisionState::AdoptFail];
     if deletable.contains(&node.provision_state) {
         return Ok(());
     }

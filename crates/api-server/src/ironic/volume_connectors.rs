@@ -103,7 +103,7 @@ impl CrudResource for VolumeConnector {
         WireError::conflict(match field {
             "uuid" => format!("A volume connector with UUID {} already exists.", self.id),
             _ => format!(
-                "A volume connector of type {} with connector_id {} already exists.",
+                "A volume connector with type {} and connector ID {} already exists.",
                 self.kind, self.connector_id
             ),
         })

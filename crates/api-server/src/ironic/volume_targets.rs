@@ -109,8 +109,8 @@ impl CrudResource for VolumeTarget {
         WireError::conflict(match field {
             "uuid" => format!("A volume target with UUID {} already exists.", self.id),
             _ => format!(
-                "Node {} already has a volume target with boot index {}.",
-                self.node_id, self.boot_index
+                "A volume target with boot index '{}' for the same node already exists.",
+                self.boot_index
             ),
         })
     }

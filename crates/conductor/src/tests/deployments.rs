@@ -327,7 +327,7 @@ async fn images_that_a_user_attached_are_detached_with_the_instance() {
         .attach_virtual_media(node, "disk", "http://images/cidata", "http", &super::user())
         .await;
     attached.unwrap();
-    let info = test.get(node).await.driver_internal_info;
+    let info = test.wait_until_released(node).await.driver_internal_info;
     assert!(info.as_str().contains("http://images/cidata"), "{}", info.as_str());
     test.run_verb(node, node_model::Verb::Deleted).await;
     let info = test.get(node).await.driver_internal_info;

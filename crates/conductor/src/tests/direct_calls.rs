@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use drivers::NodeChanges;
-use node_model::{JournalEvent, JsonObject, PowerTarget, ProvisionState, Verb, WaitReason};
+use node_model::{
+    Fault, JournalEvent, JsonObject, Node, PowerTarget, ProvisionState, Verb, WaitReason,
+};
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::{TestConductor, user};
 use crate::{ConductorError, runner};
@@ -95,6 +98,52 @@ async fn power_event_has_both_states() {
         })
         .collect();
     assert_eq!(events, [(Some("power off".to_owned()), Some("power on".to_owned()))]);
+}
+
+#[tokio::test]
+async fn changes_virtual_media_in_the_background() {
+    let (test, actor) = (TestConductor::new(), user());
+    let image = "http://images/rescue.iso";
+    let slow = json!({"fake_management_delay": "600"});
+    let old_error = |node: &mut Node| node.last_error = Some("an old error".to_owned());
+    let id = test.insert_node_with(ProvisionState::Active, slow, old_error).await;
+    let attach = test.conductor.attach_virtual_media(id, "cdrom", image, "http", &actor);
+    timeout(Duration::from_secs(30), attach).await.expect("accepted at once").unwrap();
+    let node = test.get(id).await;
+    assert_eq!((node.reservation.as_deref(), node.last_error), (Some("here"), None));
+
+    let failing = json!({"fake_management_failure": "always",
+                         "fake_management_failure_message": "the drive is broken"});
+    let id = test.insert_node(ProvisionState::Active, failing).await;
+    let attach = test.conductor.attach_virtual_media(id, "cdrom", image, "http", &actor);
+    attach.await.unwrap();
+    let error = test.wait_until_released(id).await.last_error.unwrap();
+    assert!(error.contains("attach an image") && error.contains("drive is broken"), "{error}");
+    test.conductor.detach_virtual_media(id, &[], &actor).await.unwrap();
+    let error = test.wait_until_released(id).await.last_error.unwrap();
+    assert!(error.contains("detach virtual media") && error.contains("broken"), "{error}");
+}
+
+#[tokio::test]
+async fn rejects_virtual_media_of_a_node_that_cannot_be_used() {
+    let (test, actor) = (TestConductor::new(), user());
+    let invalid = test.insert_node(ProvisionState::Active, json!({"fake_health": "good"})).await;
+    let failed = |node: &mut Node| {
+        node.maintenance = true;
+        node.fault = Some(Fault::Power);
+    };
+    let failed = test.insert_node_with(ProvisionState::Active, json!({}), failed).await;
+    for id in [invalid, failed] {
+        let conductor = &test.conductor;
+        let attached = conductor.attach_virtual_media(id, "cdrom", "http://h/i", "http", &actor);
+        let detached = conductor.detach_virtual_media(id, &[], &actor);
+        for rejected in [attached.await, detached.await] {
+            let error = rejected.unwrap_err();
+            assert_eq!(matches!(error, ConductorError::NotYet(_)), id == failed, "{error}");
+        }
+        let node = test.get(id).await;
+        assert_eq!((node.reservation, node.last_error), (None, None));
+    }
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ async fn reserves_a_node_and_releases_it() {
         ("DELETE", format!("{ALL}/a1")),
         ("GET", "/v1/nodes/n1/allocation".to_owned()),
         ("DELETE", "/v1/nodes/n1/allocation".to_owned()),
-        ("GET", "/v1/nodes/nope/allocation".to_owned()),
+        ("DELETE", "/v1/nodes/None/allocation".to_owned()),
     ] {
         assert_eq!(
             fixture.request(method, &path, Value::Null).await.status,
@@ -96,6 +96,9 @@ async fn reserves_a_node_and_releases_it() {
             "{method} {path}"
         );
     }
+    let missing = fixture.request("GET", "/v1/nodes/None/allocation", Value::Null).await;
+    let message = "Node None could not be found.".to_owned();
+    assert_eq!((missing.status, missing.message()), (400, message));
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct calls of drivers: boot device, indicators, console, virtual media, VIFs, RAID, vendor methods.
 
+use std::time::Duration;
+
 use node_model::{InterfaceKind, NodeId, ProvisionState};
 use serde_json::{Value, json};
 
@@ -52,6 +54,10 @@ async fn enables_and_disables_the_console() {
     let on = api.get("/v1/nodes/n/states/console", &version_header(5)).await.json();
     assert_eq!(on["console_enabled"], true);
     assert_eq!(on["console_info"]["type"], "fake");
+    api.node("none", |node| node.interfaces.set(InterfaceKind::Console, Some("no-console"))).await;
+    assert_eq!(api.get("/v1/nodes/none/states/console", &version_header(5)).await.json(), off);
+    let path = "/v1/nodes/none/states/console";
+    assert_eq!(api.request("PUT", path, json!({"enabled": true})).await.status, 400);
     let response =
         api.request("PUT", "/v1/nodes/n/states/console", json!({"enabled": false})).await;
     let location = "http://api.example:6385/v1/nodes/n/states/console";
@@ -99,6 +105,13 @@ async fn attaches_and_detaches_virtual_media() {
         ("POST", 88, "", json!({"device_type": "cdrom", "image_url": image}), 404),
         ("POST", 89, "", json!({"device_type": "tape", "image_url": image}), 400),
         ("POST", 89, "", json!({"device_type": "cdrom", "image_url": "glance://x"}), 400),
+        (
+            "POST",
+            89,
+            "",
+            json!({"device_type": "cdrom", "image_url": image, "image_download_source": null}),
+            400,
+        ),
         ("POST", 89, "", json!({"device_type": "cdrom", "image_url": image}), 204),
         ("DELETE", 89, "?device_types=tape", Value::Null, 400),
         ("DELETE", 89, "?bogus=1", Value::Null, 400),
@@ -109,6 +122,7 @@ async fn attaches_and_detaches_virtual_media() {
             .send(method, &format!("{path}{query}"), &version_header(minor), body.as_bytes())
             .await;
         assert_eq!(response.status, status, "{method}{query} {body}: {}", response.message());
+        wait_until_unlocked(&api, "n").await;
     }
     let inserted = |slots: &Value| -> Vec<Value> {
         slots.as_array().unwrap().iter().filter(|slot| slot["inserted"] == true).cloned().collect()
@@ -117,7 +131,36 @@ async fn attaches_and_detaches_virtual_media() {
     let expected = json!({"media_types": ["CD"], "inserted": true, "image": image});
     assert_eq!(inserted(&slots), [expected]);
     assert_eq!(api.request("DELETE", path, Value::Null).await.status, 204);
+    wait_until_unlocked(&api, "n").await;
     assert_eq!(inserted(&api.get(path, &version_header(93)).await.json()), [] as [Value; 0]);
+}
+
+/// As in Ironic, a failure is reported on the node.
+#[tokio::test]
+async fn accepts_virtual_media_that_cannot_be_attached() {
+    let api = Fixture::start().await;
+    let failing = json!({"fake_management_failure": "always"});
+    let failing = failing.as_object().unwrap().clone();
+    api.node("n", |node| node.driver_info = failing.into()).await;
+    let media = json!({"device_type": "cdrom", "image_url": "http://images.example/rescue.iso"});
+    assert_eq!(api.request("POST", "/v1/nodes/n/vmedia", media).await.status, 204);
+    let node = wait_until_unlocked(&api, "n").await;
+    let error = node["last_error"].as_str().unwrap();
+    assert!(error.contains("attach an image to the cdrom device"), "{error}");
+}
+
+/// Waits until no call in the background uses the node, and returns it.
+async fn wait_until_unlocked(api: &Fixture, node: &str) -> Value {
+    let wait = async {
+        loop {
+            let shown = api.request("GET", &format!("/v1/nodes/{node}"), Value::Null).await.json();
+            if shown["reservation"].is_null() {
+                return shown;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the call ends")
 }
 
 #[tokio::test]
@@ -159,8 +202,15 @@ async fn sets_the_target_raid_configuration() {
         api.get("/v1/nodes/n/states", &version_header(12)).await.json()["target_raid_config"],
         json!({})
     );
+    // An empty body is an empty configuration; null is not.
+    assert_eq!(set("n", 12, &disks).await, 204);
+    assert_eq!(api.request("PUT", "/v1/nodes/n/states/raid", Value::Null).await.status, 204);
+    let states = api.get("/v1/nodes/n/states", &version_header(12)).await.json();
+    assert_eq!(states["target_raid_config"], json!({}));
+    assert_eq!(set("n", 12, &Value::Null).await, 400);
     api.node("bare", |node| node.interfaces.set(InterfaceKind::Raid, Some("no-raid"))).await;
     assert_eq!(set("bare", 12, &disks).await, 404);
+    assert_eq!(api.request("PUT", "/v1/nodes/bare/states/raid", Value::Null).await.status, 204);
 }
 
 #[tokio::test]

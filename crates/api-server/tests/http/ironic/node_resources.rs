@@ -229,6 +229,25 @@ async fn volume_rules() {
         let (actual, response) = status(&fixture, method, path, body.clone()).await;
         assert_eq!(actual, expected, "{method} {path} {body}: {}", response.body);
     }
+    // The texts of Ironic.
+    let duplicate = |path: &'static str, body| fixture.request("POST", path, body);
+    let body = json!({"node_uuid": id, "type": "iqn", "connector_id": "iqn.1"});
+    let message = duplicate("/v1/volume/connectors", body).await.message();
+    assert_eq!(message, "A volume connector with type iqn and connector ID iqn.1 already exists.");
+    let body = json!({"node_uuid": id, "volume_type": "iscsi", "volume_id": "v2", "boot_index": 0});
+    let message = duplicate("/v1/volume/targets", body).await.message();
+    let expected = "A volume target with boot index '0' for the same node already exists.";
+    assert_eq!(message, expected);
+    for (path, action) in
+        [(&connector_path, "volume connector update"), (&target_path, "volume target update")]
+    {
+        let (_, response) = status(&fixture, "PATCH", path, change.clone()).await;
+        let expected = format!(
+            "The requested action \"{action}\" can not be performed on node \"{id}\" while it is in \
+             state \"None\"."
+        );
+        assert_eq!(response.message(), expected);
+    }
     change_node(&fixture, node, |node| node.power_state = Some(PowerState::Off)).await;
     for (path, expected) in [(&connector_path, 200), (&target_path, 200)] {
         assert_eq!(status(&fixture, "PATCH", path, change.clone()).await.0, expected);
@@ -238,6 +257,10 @@ async fn volume_rules() {
         node.provision_state = ProvisionState::Active;
     })
     .await;
+    for path in [&connector_path, &target_path] {
+        assert_eq!(status(&fixture, "DELETE", path, Value::Null).await.0, 400);
+    }
+    change_node(&fixture, node, |node| node.provision_state = ProvisionState::Available).await;
     for path in [&connector_path, &target_path] {
         assert_eq!(status(&fixture, "DELETE", path, Value::Null).await.0, 400);
     }
