@@ -34,9 +34,9 @@ pub use fleet::{FleetConfig, FleetStartError, SimulatedFleet};
 pub use personality::{
     AllowableValuesLocation, AttributeKind, AttributeRule, BiosRules, BootRules, ComponentKind,
     ComponentRule, ControllerRule, DriveRule, DurationRules, EtagRule, FirmwareActivation,
-    HttpRules, IfMatchRule, MediaRules, NetworkRules, Personality, PersonalityError, PowerRules,
-    ProcessorRules, RedundantResetRule, ResourceIds, ResourceQuirk, SessionRules, SlotRule,
-    TargetWithoutEnabledRule, TaskWatchLocation, VolumeChangeRule,
+    HttpRules, IdracRules, IfMatchRule, MediaRules, NetworkRules, Personality, PersonalityError,
+    PowerRules, ProcessorRules, RedundantResetRule, ResourceIds, ResourceQuirk, SessionRules,
+    SlotRule, TargetWithoutEnabledRule, TaskWatchLocation, VolumeChangeRule,
 };
 pub use redfish_service::ResourceKind;
 pub use replay::{Replay, ReplayError, ReplayedRequest};

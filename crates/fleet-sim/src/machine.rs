@@ -62,8 +62,12 @@ pub struct MachineModel {
     health: Health,
     /// Set while the BMC restarts: the time at which it is reachable again.
     bmc_unreachable_until: Option<Timestamp>,
+    /// The time of the last BMC restart.
+    bmc_restarted_at: Option<Timestamp>,
     /// Number of BMC restarts; sessions from before the last one are invalid.
     bmc_restarts: u32,
+    /// Whether the virtual CD was selected by an import of a system configuration.
+    boots_virtual_cd: bool,
 }
 
 /// State of the chassis identify LED, with Redfish's names.
@@ -190,6 +194,12 @@ pub enum MachineError {
         /// The conflict.
         reason: &'static str,
     },
+    /// The iDRAC runs another job.
+    #[error("a job is already running")]
+    JobRunning,
+    /// A job of the iDRAC waits for a reset.
+    #[error("a configuration is pending until the next reset")]
+    ConfigurationPending,
     /// The resource does not exist.
     #[error("there is no such {what}")]
     NotFound {
@@ -256,7 +266,9 @@ impl MachineModel {
             lit_drives: Vec::new(),
             health: Health::Ok,
             bmc_unreachable_until: None,
+            bmc_restarted_at: None,
             bmc_restarts: 0,
+            boots_virtual_cd: false,
             personality,
         }
     }
@@ -309,7 +321,14 @@ impl MachineModel {
     /// Restarts the BMC and keeps it unreachable for `duration`.
     pub fn restart_bmc_for(&mut self, now: Timestamp, duration: Duration) {
         self.bmc_unreachable_until = Some(now.plus(duration));
+        self.bmc_restarted_at = Some(now);
         self.bmc_restarts = self.bmc_restarts.wrapping_add(1);
+    }
+
+    /// Returns the time of the last BMC restart.
+    #[must_use]
+    pub fn bmc_restarted_at(&self) -> Option<Timestamp> {
+        self.bmc_restarted_at
     }
 
     /// Whether the BMC responds at `now`.

@@ -285,6 +285,44 @@ fn steps_are_listed_and_executed() {
 }
 
 #[test]
+fn root_device_hints_select_the_disk() {
+    let bench = AgentTestBench::new(|_| ());
+    let agent = bench.boot_agent();
+    let write = |node: Value| {
+        let step = json!({"step": "write_image", "args": {"image_info": {"urls": ["http://h/i"]}}});
+        let params = json!({"step": step, "node": node, "ports": []});
+        agent.send_command("deploy.execute_deploy_step", params, true).json()
+    };
+    let nvme = json!({"name": "s== /dev/nvme1n1"});
+    for (node, device) in [
+        (json!({}), "/dev/sda"),
+        (json!({"properties": {"root_device": nvme}}), "/dev/nvme1n1"),
+        (json!({"properties": {"root_device": {"size": ">= 3000"}}}), "/dev/nvme0n1"),
+        (
+            json!({"properties": {"root_device": nvme}, "instance_info": {"root_device": {"hctl": "0:0:2:0"}}}),
+            "/dev/sdc",
+        ),
+        (
+            json!({"properties": {"root_device": nvme}, "instance_info": {"root_device": {}}}),
+            "/dev/nvme1n1",
+        ),
+    ] {
+        let written = write(node.clone());
+        let result = written["command_result"]["deploy_result"].to_string();
+        assert!(result.contains(&format!("device {device} ")), "{node}: {written}");
+        assert_eq!(&*bench.machine().disk_image().unwrap().device, device, "{node}");
+    }
+    for (hints, expected) in [
+        (json!({"serial": "unknown"}), "no disk matches"),
+        (json!({"colour": "red"}), "unknown root device hint"),
+    ] {
+        let failed = write(json!({"properties": {"root_device": hints}}));
+        assert_eq!(failed["command_error"]["type"], "DeviceNotFound", "{failed}");
+        assert!(failed["command_error"].to_string().contains(expected), "{failed}");
+    }
+}
+
+#[test]
 fn step_fails_if_hardware_manager_versions_differ() {
     let bench = AgentTestBench::new(|agents| agents.is_ferrite_agent = true);
     let agent = bench.boot_agent();

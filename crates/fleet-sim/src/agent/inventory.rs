@@ -88,12 +88,11 @@ fn firmware(personality: &Personality) -> InventoryFirmware {
 
 fn interface(machine: &MachineModel, nic: u8) -> InventoryInterface {
     let identity = machine.identity();
-    let index = identity.index.to_be_bytes();
     InventoryInterface {
         name: format!("eno{}", u32::from(nic) + 1),
         mac_address: identity.mac(nic).to_string(),
         // Only the NIC that it booted from has an address.
-        ipv4_address: (nic == 0).then(|| format!("10.{}.{}.{}", index[1], index[2], index[3])),
+        ipv4_address: (nic == 0).then(|| identity.ipv4_address().to_string()),
         ipv6_address: None,
         has_carrier: true,
         lldp: Some(lldp_neighbour(identity.index, nic)),
@@ -125,7 +124,8 @@ fn lldp_neighbour(index: u32, nic: u8) -> Vec<(u8, String)> {
     ]
 }
 
-fn disks(machine: &MachineModel) -> Vec<InventoryDisk> {
+/// Returns the disks of the machine, as the kernel names them.
+pub(super) fn disks(machine: &MachineModel) -> Vec<InventoryDisk> {
     let rules = machine.personality().storage.iter().flat_map(|controller| &controller.drives);
     let drives = rules.flat_map(|rule| std::iter::repeat_n(rule, rule.count));
     let (mut scsi, mut nvme) = (0_u32, 0_u32);

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
-use agent_protocol::{AgentCommandError, ExecuteStepRequest, ImageInfo};
+use agent_protocol::{
+    AgentCommandError, ExecuteStepRequest, ImageInfo, RootDeviceError, choose_root_device,
+};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::api_client::AgentCallError;
-use super::{AgentContext, to_hex};
+use super::{AgentContext, inventory, to_hex};
 use crate::machine::WrittenImage;
 use crate::simulated_bmc::SimulatedBmc;
 
@@ -39,6 +41,7 @@ pub(super) async fn write_image(
     let Some(source) = info.urls.first() else {
         return Err(command_error("InvalidCommandParamsError", "no image URL"));
     };
+    let device = root_device(bmc, request)?;
     let mut checksum = info.os_hash_value.clone().or_else(|| info.checksum.clone());
     if context.config.downloads_images && source.starts_with("http") {
         checksum = Some(download_and_verify(context, source, &info).await?);
@@ -48,13 +51,35 @@ pub(super) async fn write_image(
     bmc.with_model(|machine, now| {
         machine.set_disk_image(Some(WrittenImage {
             source: source.as_str().into(),
+            device: device.as_str().into(),
             checksum: checksum.map(String::into_boxed_str),
             config_drive,
             at: now,
         }));
         let root = machine.identity().uuid();
-        Ok(format!("image ({}) written to device /dev/sda root_uuid={root}", info.id))
+        Ok(format!("image ({}) written to device {device} root_uuid={root}", info.id))
     })
+}
+
+/// Returns the disk that the root device hints of the node select; those of the instance precede those in
+/// `properties`, as in ironic-python-agent.
+fn root_device(
+    bmc: &SimulatedBmc,
+    request: &ExecuteStepRequest,
+) -> Result<String, AgentCommandError> {
+    let hints = ["instance_info", "properties"]
+        .iter()
+        .filter_map(|field| request.node.get(*field)?.get("root_device")?.as_object())
+        .find(|hints| !hints.is_empty());
+    let disks = bmc.with_model(|machine, _| inventory::disks(machine));
+    match choose_root_device(&disks, hints) {
+        Ok(disk) => Ok(disk.name.clone()),
+        Err(RootDeviceError::Hints(error)) => {
+            let reason = format!("invalid root device hints: {error}");
+            Err(command_error("DeviceNotFound", &reason))
+        }
+        Err(error) => Err(command_error("DeviceNotFound", &error.to_string())),
+    }
 }
 
 /// Downloads an image and returns its checksum. Fails if it differs from the expected one.

@@ -231,6 +231,7 @@ impl MachineModel {
             return Err(MachineError::NotWritable { property: "HttpBootUri" });
         }
         let target_without_enabled = rules.target_without_enabled;
+        self.boots_virtual_cd &= change.target.is_none();
         let settings = &mut self.boot_settings;
         settings.target = change.target.unwrap_or(settings.target);
         settings.mode = change.mode.unwrap_or(settings.mode);
@@ -288,11 +289,26 @@ impl MachineModel {
         self.software.record_boot();
     }
 
+    /// Selects the virtual CD as boot device, as an imported system configuration does.
+    pub(super) fn select_virtual_cd(&mut self, once: bool) {
+        self.boots_virtual_cd = true;
+        self.boot_settings.target = BootTarget::Cd;
+        self.boot_settings.enabled =
+            if once { BootOverride::Once } else { BootOverride::Continuous };
+    }
+
+    /// Whether the boot target `Cd` is a drive in the machine, which is empty.
+    fn cd_is_physical(&self) -> bool {
+        let rules = self.personality.idrac.as_ref();
+        rules.is_some_and(|rules| rules.cd_is_physical) && !self.boots_virtual_cd
+    }
+
     fn resolve_boot_device(&self, target: BootTarget) -> Option<(BootTarget, Option<Box<str>>)> {
         let medium =
             |kinds: &[MediaKind]| self.inserted_medium(kinds).map(|media| media.image.clone());
         match target {
             BootTarget::None => None,
+            BootTarget::Cd if self.cd_is_physical() => None,
             BootTarget::Cd | BootTarget::UsbCd => {
                 Some((target, Some(medium(&[MediaKind::Cd, MediaKind::Dvd])?)))
             }

@@ -5,6 +5,7 @@
 //! restarted fleet has the same machines.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 use node_model::Mac;
 
@@ -69,6 +70,16 @@ impl MachineIdentity {
         let [.., seed] = self.seed.to_be_bytes();
         let text = format!("02:{seed:02x}:{high:02x}:{middle:02x}:{low:02x}:{nic:02x}");
         text.parse().expect("six pairs of hexadecimal digits")
+    }
+
+    /// Returns the address of the first NIC, in 10.0.0.0/8. The last number is never 0 or 255, which are the
+    /// network and the broadcast address of a /24 network.
+    #[must_use]
+    pub fn ipv4_address(self) -> Ipv4Addr {
+        const HOSTS_PER_NETWORK: u32 = 254;
+        let [_, _, high, middle] = (self.index / HOSTS_PER_NETWORK).to_be_bytes();
+        let [.., low] = (self.index % HOSTS_PER_NETWORK + 1).to_be_bytes();
+        Ipv4Addr::new(10, high, middle, low)
     }
 
     /// Returns a factor from 0.8 to 1.2 that differs between machines, so that they do not act in
@@ -141,6 +152,13 @@ mod tests {
             MachineIdentity { index: 0, seed: 7 }.uuid(),
             MachineIdentity { index: 0, seed: 8 }.uuid()
         );
+    }
+
+    #[test]
+    fn addresses_are_those_of_hosts() {
+        let address = |index| MachineIdentity { index, seed: 0 }.ipv4_address().to_string();
+        let addresses = [0, 253, 254, 65_023, 65_024].map(address);
+        assert_eq!(addresses, ["10.0.0.1", "10.0.0.254", "10.0.1.1", "10.0.255.254", "10.1.0.1"]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub enum RunningSoftware {
 pub struct WrittenImage {
     /// Its URL.
     pub source: Box<str>,
+    /// The disk that it was written to, such as `/dev/sda`.
+    pub device: Box<str>,
     /// The checksum given with it, or the computed one if it was downloaded.
     pub checksum: Option<Box<str>>,
     /// Whether a config drive was written with it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Background tasks of the BMC: firmware updates and volume changes.
+//! Background tasks of the BMC: firmware updates, volume changes and imported configurations.
 
 use node_model::Timestamp;
 
@@ -32,6 +32,11 @@ pub enum BmcTaskJob {
     CreateVolume(Box<SimulatedVolume>),
     /// Deletes the volume with that number.
     DeleteVolume(u32),
+    /// Selects the virtual CD as boot device.
+    SelectVirtualCd {
+        /// Whether it applies only to the next boot.
+        once: bool,
+    },
     /// Downloads an image and installs it.
     UpdateFirmware {
         /// The index of the component in the personality.
@@ -90,9 +95,9 @@ impl BmcTask {
             BmcTaskStage::Working { since, until } => match self.job {
                 // The download was the first half.
                 BmcTaskJob::UpdateFirmware { .. } => 50 + elapsed_percent(since, until) / 2,
-                BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => {
-                    elapsed_percent(since, until)
-                }
+                BmcTaskJob::CreateVolume(_)
+                | BmcTaskJob::DeleteVolume(_)
+                | BmcTaskJob::SelectVirtualCd { .. } => elapsed_percent(since, until),
             },
             BmcTaskStage::Completed { .. } | BmcTaskStage::Failed { .. } => 100,
         }
@@ -128,6 +133,31 @@ impl MachineModel {
         &self.tasks
     }
 
+    /// Starts a task that selects the virtual CD as boot device.
+    ///
+    /// # Errors
+    /// When a task waits for a reset, or runs.
+    pub fn import_virtual_cd(
+        &mut self,
+        once: bool,
+        now: Timestamp,
+    ) -> Result<BmcTaskId, MachineError> {
+        self.advance(now);
+        if self.tasks.iter().any(|task| task.stage == BmcTaskStage::WaitingForReset) {
+            return Err(MachineError::ConfigurationPending);
+        }
+        if self.tasks.iter().any(|task| !task.is_finished()) {
+            return Err(MachineError::JobRunning);
+        }
+        Ok(self.start_task(BmcTaskJob::SelectVirtualCd { once }, now))
+    }
+
+    /// Deletes all tasks that are not running.
+    pub fn clear_tasks(&mut self) {
+        let is_running = |task: &BmcTask| task.next_change().is_some();
+        self.tasks.retain(is_running);
+    }
+
     /// Adds a task that starts now.
     pub(super) fn start_task(&mut self, job: BmcTaskJob, now: Timestamp) -> BmcTaskId {
         let stage = match job {
@@ -135,10 +165,9 @@ impl MachineModel {
                 since: now,
                 until: now.plus(self.durations().firmware_download),
             },
-            BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => BmcTaskStage::Working {
-                since: now,
-                until: now.plus(self.durations().volume_change),
-            },
+            BmcTaskJob::CreateVolume(_)
+            | BmcTaskJob::DeleteVolume(_)
+            | BmcTaskJob::SelectVirtualCd { .. } => self.working_stage(now),
         };
         self.add_task(job, stage, now)
     }
@@ -205,6 +234,10 @@ impl MachineModel {
             BmcTaskJob::CreateVolume(volume) => self.add_planned_volume(*volume),
             BmcTaskJob::DeleteVolume(id) => {
                 self.volumes.retain(|volume| volume.id != id);
+                Ok(())
+            }
+            BmcTaskJob::SelectVirtualCd { once } => {
+                self.select_virtual_cd(once);
                 Ok(())
             }
             BmcTaskJob::UpdateFirmware { component, version, .. } => {
