@@ -15,7 +15,7 @@ const MAX_MESSAGE_CHARS: usize = 4_000;
 /// Exit codes of failed commands. They are stable and listed in docs/command-line.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum CliExitCode {
+pub enum CliExitCode {
     /// A machine or the command failed.
     Failed = 1,
     /// Invalid arguments.

@@ -27,7 +27,7 @@ pub(crate) struct ConfigDriveArguments {
 }
 
 /// The config drive content that all instances of a command share.
-pub(crate) struct ConfigDriveContent {
+pub struct ConfigDriveContent {
     keys: Vec<String>,
     user_data: Option<String>,
     pub(crate) network: Option<Value>,
@@ -37,21 +37,11 @@ impl ConfigDriveArguments {
     pub(crate) fn read(&self) -> Result<ConfigDriveContent, CliError> {
         let mut keys = Vec::new();
         for path in &self.ssh_keys {
-            let text = read_text(path)?;
-            if text.contains("PRIVATE KEY") {
-                return Err(CliError::Usage(format!(
-                    "{} is a private key; give the public key (.pub) instead",
-                    path.display()
-                )));
-            }
-            let lines = text.lines().map(str::trim);
-            let lines: Vec<&str> =
-                lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-            if lines.is_empty() || !lines.iter().all(|line| is_public_key(line)) {
-                let message = format!("{} is not a file of public SSH keys", path.display());
-                return Err(CliError::Usage(message));
-            }
-            keys.extend(lines.into_iter().map(str::to_owned));
+            let found = public_keys(&read_text(path)?);
+            keys.extend(
+                found
+                    .map_err(|problem| CliError::Usage(format!("{} {problem}", path.display())))?,
+            );
         }
         let user_data = self.user_data.as_deref().map(read_text).transpose()?;
         let network = match &self.network {
@@ -71,8 +61,27 @@ impl ConfigDriveArguments {
 }
 
 impl ConfigDriveContent {
+    /// Content from texts instead of files. The error names the invalid member: `ssh_keys[0]` or
+    /// `network_data`.
+    pub fn new(
+        ssh_keys: &[String],
+        user_data: Option<String>,
+        network: Option<Value>,
+    ) -> Result<Self, String> {
+        let mut keys = Vec::new();
+        for (index, text) in ssh_keys.iter().enumerate() {
+            let found = public_keys(text);
+            keys.extend(found.map_err(|problem| format!("ssh_keys[{index}] {problem}"))?);
+        }
+        match network.as_ref().and_then(network_data_problem) {
+            Some(problem) => Err(format!("network_data is invalid: {problem}")),
+            None => Ok(Self { keys, user_data, network }),
+        }
+    }
+
     /// Builds the config drive of one instance; `None` if it would be empty.
-    pub(crate) fn build(&self, uuid: &str, node: &str, hostname: Option<&str>) -> Option<Value> {
+    #[must_use]
+    pub fn build(&self, uuid: &str, node: &str, hostname: Option<&str>) -> Option<Value> {
         let is_empty = self.keys.is_empty() && self.user_data.is_none() && self.network.is_none();
         if is_empty && hostname.is_none() {
             return None;
@@ -128,6 +137,20 @@ impl ConfigDriveContent {
         });
         addresses.collect()
     }
+}
+
+/// The keys in the text of a file of public keys.
+fn public_keys(text: &str) -> Result<Vec<String>, &'static str> {
+    if text.contains("PRIVATE KEY") {
+        return Err("is a private key; give the public key (.pub) instead");
+    }
+    let lines = text.lines().map(str::trim);
+    let lines: Vec<&str> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    if lines.is_empty() || !lines.iter().all(|line| is_public_key(line)) {
+        return Err("is not a file of public SSH keys");
+    }
+    Ok(lines.into_iter().map(str::to_owned).collect())
 }
 
 /// Whether a line is an `authorized_keys` entry, with optional options and comment.

@@ -26,6 +26,7 @@ use crate::noderange;
 use crate::output::OutputArguments;
 use crate::selection::{self, SelectedNode};
 use crate::wait::{self, TimeoutArguments};
+pub use checks::{checksum_instance_info, is_image_reference};
 use report::DeployResults;
 use request::DeployResponse;
 use reservation::{AllocationRequest, DeployReservation};

@@ -173,6 +173,13 @@ fn format_actor(actor: &Value) -> String {
     }
 }
 
+/// The text of a journal entry, without time and actor, on one line.
+#[must_use]
+pub fn journal_event_text(entry: &Value) -> String {
+    let at = entry["at"].as_str().unwrap_or_default();
+    one_line(&describe_event(&entry["event"], at).1)
+}
+
 /// Describes a journal event at the time `at`.
 fn describe_event(event: &Value, at: &str) -> (TextStyle, String) {
     let text = |field: &str| value_text(&event[field]);

@@ -46,6 +46,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub use cli_error::CliExitCode;
+pub use config_drive::ConfigDriveContent;
+pub use deploy::{checksum_instance_info, is_image_reference};
+pub use events::journal_event_text;
+pub use output::parse_document;
+pub use selection::closest_match;
+pub use wait::parse_duration;
+
 use cli_error::CliError;
 use resources::ResourceArguments;
 use screen::Screen;

@@ -103,12 +103,17 @@ pub(crate) fn display_name(resource: &Value) -> &str {
 
 /// Parses JSON or YAML; `what` names the source in errors.
 pub(crate) fn parse_json_or_yaml(text: &str, what: &str) -> Result<Value, CliError> {
+    parse_document(text).map_err(|problem| CliError::Usage(format!("{what} is {problem}")))
+}
+
+/// Parses JSON or YAML. The error does not quote the text.
+pub fn parse_document(text: &str) -> Result<Value, String> {
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
         Err(as_json) => serde_saphyr::from_str(text).map_err(|as_yaml| {
             let is_json = text.trim_start().starts_with(['{', '[']);
             let problem = if is_json { as_json.to_string() } else { first_line(&as_yaml) };
-            CliError::Usage(format!("{what} is neither JSON nor YAML: {problem}"))
+            format!("neither JSON nor YAML: {problem}")
         }),
     }
 }

@@ -400,10 +400,8 @@ fn not_found_error<'a>(missing: &[&str], known: impl Iterator<Item = &'a str>) -
 }
 
 /// Returns the most similar name, if it is similar enough.
-pub(crate) fn closest_match<'a>(
-    name: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn closest_match<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.map(|other| (strsim::jaro_winkler(name, other), other));
     let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(score, _)| *score >= MIN_SIMILARITY).map(|(_, name)| name)

@@ -505,7 +505,7 @@ fn wait_status(goal: &WaitGoal, node: &Value) -> WaitStatus {
 }
 
 /// Parses `90`, `90s`, `30m`, `2h` or `1d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,

@@ -19,7 +19,7 @@ pub(crate) fn demo(arguments: &DemoArguments) -> anyhow::Result<()> {
     raise_open_file_limit();
     let demo = Demo::prepare(arguments, default_folder)?;
     let config = server_config(demo.server_settings());
-    let _data_dir_lock = prepare_data_dir(&config.data_dir()?)?;
+    let _data_dir_lock = prepare_data_dir(&config.data_dir()?, "--data-dir")?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

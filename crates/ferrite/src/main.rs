@@ -11,6 +11,7 @@ mod local_addresses;
 mod ports;
 mod process;
 mod ramdisk;
+mod run;
 mod secrets;
 mod serve;
 mod service;
@@ -37,6 +38,9 @@ struct FerriteArguments {
 enum FerriteCommand {
     /// Run the API and the conductor.
     Serve(serve::ServeArguments),
+    /// Perform one operation on one machine without a long-running service.
+    #[command(subcommand)]
+    Run(run::RunCommand),
     /// Run a demonstration with simulated or QEMU machines: enrol, inspect, clean and deploy.
     Demo(::demo::DemoArguments),
     /// Run simulated machines with BMCs.
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
     let arguments = FerriteArguments::parse_from(command_line::command_line_arguments());
     let result = match arguments.command {
         FerriteCommand::Serve(arguments) => serve::serve(&arguments),
+        FerriteCommand::Run(command) => return run::run(&command),
         FerriteCommand::Demo(arguments) => demo::demo(&arguments),
         FerriteCommand::Sim(arguments) => sim::sim(&arguments),
         FerriteCommand::Bmc(command) => bmc::run(&command),

@@ -81,7 +81,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     check(&config)?;
     warn_if_open(&config);
     let data_dir = config.data_dir()?;
-    let _data_dir_lock = prepare_data_dir(&data_dir)?;
+    let _data_dir_lock = prepare_data_dir(&data_dir, "--data-dir")?;
     ramdisk::use_data_dir_ramdisk(&mut config, &data_dir);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -91,7 +91,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
 }
 
 /// Checks everything that can be checked before the data directory and the database are created.
-fn check(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     config.dhcp.server_config()?;
     config.key_source()?;
     tls::check(config)?;

@@ -212,12 +212,13 @@ fn with_unix_socket(
             .with_unix_socket(path)
             .with_context(|| format!("cannot listen on {} (api.unix_socket)", path.display())),
         None => {
-            let path = data_dir.join(UNIX_SOCKET);
-            // Paths of sockets are limited to 107 bytes.
-            if path.as_os_str().len() > MAX_SOCKET_PATH {
-                tracing::warn!(path = %path.display(), "path is too long for a Unix socket; set api.unix_socket");
-                return Ok(server);
-            }
+            let path = match unix_socket_path(data_dir) {
+                Ok(path) => path,
+                Err(error) => {
+                    tracing::warn!(%error, "no Unix socket; set api.unix_socket");
+                    return Ok(server);
+                }
+            };
             server.with_unix_socket(&path).with_context(|| {
                 format!("cannot listen on {}; set api.unix_socket", path.display())
             })
@@ -225,24 +226,34 @@ fn with_unix_socket(
     }
 }
 
+/// The path of the default Unix socket. Fails if it is too long for a socket.
+pub(crate) fn unix_socket_path(data_dir: &Path) -> anyhow::Result<PathBuf> {
+    let path = data_dir.join(UNIX_SOCKET);
+    if path.as_os_str().len() > MAX_SOCKET_PATH {
+        bail!("{} is longer than {MAX_SOCKET_PATH} bytes", path.display());
+    }
+    Ok(path)
+}
+
 /// Creates the data directory, accessible only by this user, and locks it until the returned file is
-/// dropped: two processes on one SQLite file would each treat the other's leases as stale.
-pub(crate) fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
+/// dropped: two processes on one SQLite file would each treat the other's leases as stale. Errors name the
+/// option that selects the directory.
+pub(crate) fn prepare_data_dir(path: &Path, option: &str) -> anyhow::Result<File> {
     use std::os::unix::fs::DirBuilderExt as _;
     // New files are private even if the directory existed with other permissions.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let shown = path.display();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
-        format!("cannot create the data directory {shown}; give another with --data-dir")
+        format!("cannot create the data directory {shown}; give another with {option}")
     })?;
     let lock = File::create(path.join("lock")).with_context(|| {
-        format!("cannot write in the data directory {shown}; give another with --data-dir")
+        format!("cannot write in the data directory {shown}; give another with {option}")
     })?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
             bail!(
-                "another ferrite uses the data directory {shown}; stop it, or give another with --data-dir"
+                "another ferrite uses the data directory {shown}; stop it, or give another with {option}"
             )
         }
         Err(TryLockError::Error(error)) => {

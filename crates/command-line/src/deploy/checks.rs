@@ -7,8 +7,9 @@ use crate::cli_error::CliError;
 
 const SCHEMES: [&str; 5] = ["http", "https", "file", "oci", "glance"];
 
-/// Checks that `--image` is a supported URL or the UUID of an image in Glance.
-pub(super) fn check_image(text: &str) -> Result<(), CliError> {
+/// Whether a text is a supported image URL or the UUID of an image in Glance.
+#[must_use]
+pub fn is_image_reference(text: &str) -> bool {
     let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let is_complete = match scheme {
@@ -18,7 +19,12 @@ pub(super) fn check_image(text: &str) -> Result<(), CliError> {
         };
         SCHEMES.contains(&scheme) && is_complete && is_printable(rest)
     });
-    if is_url || uuid::Uuid::parse_str(text).is_ok() {
+    is_url || uuid::Uuid::parse_str(text).is_ok()
+}
+
+/// Checks that `--image` is a supported URL or the UUID of an image in Glance.
+pub(super) fn check_image(text: &str) -> Result<(), CliError> {
+    if is_image_reference(text) {
         return Ok(());
     }
     Err(CliError::Usage(format!(
@@ -45,8 +51,10 @@ pub(super) fn checksum_hint(error: &str, instance: &Map<String, Value>) -> &'sta
     }
 }
 
-/// Converts `--checksum` to fields of `instance_info`.
-pub(super) fn checksum_fields(text: &str) -> Result<Map<String, Value>, CliError> {
+/// Converts a checksum, or the URL of a checksum file, to fields of `instance_info`; `None` if it is
+/// neither.
+#[must_use]
+pub fn checksum_instance_info(text: &str) -> Option<Map<String, Value>> {
     let is_url = text
         .strip_prefix("http://")
         .or_else(|| text.strip_prefix("https://"))
@@ -65,17 +73,21 @@ pub(super) fn checksum_fields(text: &str) -> Result<Map<String, Value>, CliError
         Some(algorithm) if named.is_none_or(|named| named == algorithm) => {
             json!({ "image_os_hash_algo": algorithm, "image_os_hash_value": hash })
         }
-        Some(_) | None => {
-            return Err(CliError::Usage(format!(
-                "--checksum {:?} is neither a SHA-256 (64 hexadecimal digits) nor a SHA-512 (128) nor the \
-                 http:// or https:// URL of a checksum file; give other kinds with --instance-info \
-                 image_checksum=…",
-                without_password(text)
-            )));
-        }
+        Some(_) | None => return None,
     };
-    let Value::Object(fields) = fields else { return Ok(Map::new()) };
-    Ok(fields)
+    fields.as_object().cloned()
+}
+
+/// Converts `--checksum` to fields of `instance_info`.
+pub(super) fn checksum_fields(text: &str) -> Result<Map<String, Value>, CliError> {
+    checksum_instance_info(text).ok_or_else(|| {
+        CliError::Usage(format!(
+            "--checksum {:?} is neither a SHA-256 (64 hexadecimal digits) nor a SHA-512 (128) nor the \
+             http:// or https:// URL of a checksum file; give other kinds with --instance-info \
+             image_checksum=…",
+            without_password(text)
+        ))
+    })
 }
 
 /// Checks that a name is a valid DNS name.

@@ -18,6 +18,7 @@ mod overload;
 mod real_bmcs;
 mod real_clients;
 mod replicas;
+mod run_command;
 mod secrets;
 mod seeded_random;
 mod sim_command;
