@@ -170,7 +170,8 @@ async fn right_password_is_accepted_while_150_clients_guess() {
     let dir = tempfile::tempdir().unwrap();
     for guessers_address in [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::LOCALHOST] {
         // A new authenticator: nothing is cached, as after a restart.
-        let authenticator = Arc::new(authenticator(dir.path(), 8).await);
+        // The cost is low, so that only the order of the queue and its limits delay the attempt.
+        let authenticator = Arc::new(authenticator(dir.path(), LOWEST_COST).await);
         let (stop, guesses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let guessers: Vec<_> = (0..150)
             .map(|guesser| {
@@ -202,7 +203,8 @@ async fn right_password_is_accepted_while_150_clients_guess() {
         stop.store(true, Ordering::Relaxed);
         guessers.iter().for_each(tokio::task::JoinHandle::abort);
         assert!(caller.is_ok(), "{guessers_address}: {caller:?}");
-        assert!(waited < Duration::from_secs(10), "{guessers_address}: waited {waited:?}");
+        // At most six guesses are verified before, one a second.
+        assert!(waited < Duration::from_secs(20), "{guessers_address}: waited {waited:?}");
     }
 }
 
