@@ -40,14 +40,16 @@ export async function launch() {
         const isFailedLoad = message.text().startsWith("Failed to load resource");
         if (message.type() === "error" && !isFailedLoad) page.errors.push(message.text());
       });
-      page.on("requestfailed", (request) =>
-        page.failedRequests.push(`${request.failure()?.errorText} ${request.url()}`),
-      );
+      page.on("requestfailed", (request) => {
+        const { errorText } = request.failure() ?? {};
+        page.failedRequests.push(`${errorText} ${request.url()}`);
+        // Other tests create network interfaces, and Chromium then aborts what it is loading. A page
+        // without one of its modules stays incomplete.
+        if (errorText === "net::ERR_NETWORK_CHANGED" && request.resourceType() === "script") {
+          page.reload().catch((error) => page.failedRequests.push(String(error)));
+        }
+      });
       await page.goto(url);
-      // Other tests create network interfaces, and Chromium then aborts what it is loading.
-      if (page.failedRequests.some((failed) => failed.includes("ERR_NETWORK_CHANGED"))) {
-        await page.reload();
-      }
       return page;
     },
     /** Describes the latest page, for a failed test. */
