@@ -22,6 +22,7 @@ pub use ferrite::openapi::openapi;
 pub use server::certificate_expiry::{CertificateExpiry, CertificateExpirySource};
 pub use server::listener::{ApiServer, ApiServerHandle};
 pub use server::metrics::Metrics;
+pub use server::metrics_listener::{MetricsServer, MetricsServerHandle};
 pub use server::request_id::RequestId;
 pub use server::{
     ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit, EventSender, Handler, HandlerFuture,

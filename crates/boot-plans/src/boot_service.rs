@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use crate::boot_events::EventSubject;
 use crate::boot_system::{self, AgentEndpoints};
+use crate::dhcp_networks::{DhcpClient, DhcpLeaseLocation};
 use crate::instance_images::{given_config_drive, packed_config_drive};
 use crate::plan_files::{PlanFile, PlanFileError};
 use crate::services::BootServices;
@@ -212,8 +213,16 @@ impl BootService for BootServices {
         self.0.plan_files.registry_login(&reference).map(Secret::new)
     }
 
-    fn is_leased_to(&self, address: IpAddr, macs: &[Mac]) -> bool {
-        self.lease_holder(address).is_some_and(|holder| macs.contains(&holder))
+    fn is_leased_to(&self, address: IpAddr, stored_client: Option<&[u8]>, macs: &[Mac]) -> bool {
+        let address = address.to_canonical();
+        let client = match self.0.leases.get() {
+            None => None,
+            Some(DhcpLeaseLocation::Files { index, .. }) => index.holder(address, self.0.now()),
+            Some(DhcpLeaseLocation::Database) => stored_client.map(<[u8]>::to_vec),
+        };
+        client
+            .and_then(|client| DhcpClient::from_client_id(address, client).to_mac())
+            .is_some_and(|mac| macs.contains(&mac))
     }
 
     async fn boot_method_stats(&self, model: &str) -> Vec<BootMethodStats> {

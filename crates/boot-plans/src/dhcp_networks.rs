@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use boot_server::{DhcpLeaseIndex, DhcpLeaseStoreError, read_dhcp_leases};
 use node_model::{Mac, Timestamp};
 use serde_json::Value;
+use store::StoreError;
 
 use crate::services::BootServices;
 
@@ -33,32 +34,52 @@ pub enum DhcpClient {
     Conflict,
 }
 
-/// The served networks as configured, and their lease files.
+/// The served networks as configured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DhcpNetworks {
     config: Value,
-    lease_files: Vec<PathBuf>,
+}
+
+/// Where the leases of the DHCP servers are stored.
+#[derive(Debug, Clone)]
+pub enum DhcpLeaseLocation {
+    /// In files of this process, and in memory.
+    Files {
+        /// The leases by address.
+        index: DhcpLeaseIndex,
+        /// The files.
+        files: Vec<PathBuf>,
+    },
+    /// In the database, with those of other processes.
+    Database,
 }
 
 impl BootServices {
-    /// Sets the served networks, as configured, and their lease files. Must be called once, when the DHCP
-    /// servers listen.
-    pub fn set_dhcp_networks(&self, networks: Value, lease_files: Vec<PathBuf>) {
+    /// Sets the served networks, as configured. Must be called once, when the DHCP servers listen.
+    pub fn set_dhcp_networks(&self, networks: Value) {
         // A second call has no effect.
-        let _ = self.0.networks.set(DhcpNetworks { config: networks, lease_files });
+        let _ = self.0.networks.set(DhcpNetworks { config: networks });
     }
 
-    /// Sets the leases of this process's DHCP servers. Must be called once, before they listen.
-    pub fn set_dhcp_leases(&self, leases: DhcpLeaseIndex) {
+    /// Sets where the leases of the DHCP servers are. Must be called once, before they listen.
+    pub fn set_dhcp_leases(&self, leases: DhcpLeaseLocation) {
         // A second call has no effect.
         let _ = self.0.leases.set(leases);
     }
 
-    /// Returns the MAC address of the client to which this process leased `address`.
-    pub(crate) fn lease_holder(&self, address: IpAddr) -> Option<Mac> {
-        let address = address.to_canonical();
-        let client = self.0.leases.get()?.holder(address, self.0.now())?;
-        DhcpClient::from_client_id(address, client).mac()?.parse().ok()
+    /// Returns the MAC address of the client to which this process leased `address`, or another process on the
+    /// same database server.
+    pub(crate) async fn lease_holder(&self, address: IpAddr) -> Result<Option<Mac>, StoreError> {
+        let (address, now) = (address.to_canonical(), self.0.now());
+        let client = match self.0.leases.get() {
+            None => None,
+            Some(DhcpLeaseLocation::Files { index, .. }) => index.holder(address, now),
+            Some(DhcpLeaseLocation::Database) => {
+                let lease = self.0.store.read(move |reader| reader.dhcp_lease(address)).await?;
+                lease.filter(|lease| lease.expires_at > now).map(|lease| lease.client)
+            }
+        };
+        Ok(client.and_then(|client| DhcpClient::from_client_id(address, client).to_mac()))
     }
 
     /// Returns the served networks as configured.
@@ -67,20 +88,53 @@ impl BootServices {
         self.0.networks.get().map_or_else(|| Value::Array(Vec::new()), |it| it.config.clone())
     }
 
-    /// Returns all stored leases, unordered. Blocks on file IO.
+    /// Returns all stored leases, unordered.
     ///
     /// # Errors
-    /// Fails if a lease file cannot be read.
-    pub fn dhcp_leases(&self) -> Result<Vec<ClientLease>, DhcpLeaseStoreError> {
-        let mut leases = Vec::new();
-        for file in self.0.networks.get().map(|it| it.lease_files.as_slice()).unwrap_or_default() {
-            leases.extend(read_dhcp_leases(file)?.into_iter().map(|record| ClientLease {
-                client: DhcpClient::from_client_id(record.address, record.client),
-                address: record.address,
-                expires_at: record.expires_at,
-            }));
-        }
+    /// Fails if a lease file cannot be read, or if the database is not available.
+    pub async fn dhcp_leases(&self) -> Result<Vec<ClientLease>, ClientLeasesError> {
+        let leases = match self.0.leases.get().cloned() {
+            None => Vec::new(),
+            Some(DhcpLeaseLocation::Files { files, .. }) => {
+                let read = move || {
+                    files
+                        .iter()
+                        .map(|file| read_dhcp_leases(file))
+                        .collect::<Result<Vec<_>, _>>()
+                        .map(|files| files.into_iter().flatten())
+                };
+                let records = tokio::task::spawn_blocking(read).await??;
+                records.map(|it| ClientLease::new(it.address, it.client, it.expires_at)).collect()
+            }
+            Some(DhcpLeaseLocation::Database) => {
+                let leases = self.0.store.scan(|reader| reader.dhcp_leases()).await?;
+                leases
+                    .into_iter()
+                    .map(|it| ClientLease::new(it.address, it.client, it.expires_at))
+                    .collect()
+            }
+        };
         Ok(leases)
+    }
+}
+
+/// The leases could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientLeasesError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] DhcpLeaseStoreError),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Database(#[from] StoreError),
+    /// Reading the files panicked.
+    #[error("reading the DHCP leases failed")]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+impl ClientLease {
+    fn new(address: IpAddr, client: Vec<u8>, expires_at: Timestamp) -> Self {
+        Self { address, client: DhcpClient::from_client_id(address, client), expires_at }
     }
 }
 
@@ -88,7 +142,7 @@ impl DhcpClient {
     /// Parses the client identifier of a stored lease. For DHCPv4 it is the hardware type (1 for
     /// Ethernet) and the MAC address. For DHCPv6 it is a DUID, of which two types end with a MAC address,
     /// and the four bytes of the IAID.
-    fn from_client_id(address: IpAddr, bytes: Vec<u8>) -> Self {
+    pub(crate) fn from_client_id(address: IpAddr, bytes: Vec<u8>) -> Self {
         let mac = match (address, bytes.as_slice()) {
             (_, []) => return Self::Conflict,
             (IpAddr::V4(_), [1, mac @ ..]) => mac.try_into().ok(),
@@ -98,6 +152,10 @@ impl DhcpClient {
             (IpAddr::V4(_) | IpAddr::V6(_), _) => None,
         };
         mac.map_or(Self::Other(bytes), Self::Mac)
+    }
+
+    pub(crate) fn to_mac(&self) -> Option<Mac> {
+        self.mac()?.parse().ok()
     }
 
     /// Returns the MAC address if it is known.

@@ -88,7 +88,7 @@ impl BootServices {
         Some(scripts::kernel_script(title, &files, &command_line, scripts::IPXE_EXIT))
     }
 
-    async fn refresh_discovery(&self) -> Result<(), PlanFileError> {
+    pub(crate) async fn refresh_discovery(&self) -> Result<(), PlanFileError> {
         let settings = &self.0.settings;
         let (Some(kernel), Some(ramdisk), true) = (
             &settings.deploy_kernel,

@@ -46,7 +46,7 @@ pub struct LoaderScript {
 #[async_trait]
 impl HttpFiles for BootServices {
     async fn file(&self, request: &BootHttpRequest<'_>) -> Result<HttpFile, HttpFileRefusal> {
-        let path: &str = &request.path;
+        let path = self.without_prefix(&request.path);
         match path.trim_start_matches('/').split_once('/') {
             None if path == "/boot.ipxe" => {
                 Ok(text_file(scripts::IPXE_ROOT.into(), "boot.ipxe", None))
@@ -62,6 +62,13 @@ impl HttpFiles for BootServices {
 }
 
 impl BootServices {
+    /// Removes the path of a proxy.
+    fn without_prefix<'a>(&self, path: &'a str) -> &'a str {
+        let prefix = self.0.settings.path_prefix.as_deref();
+        let rest = prefix.and_then(|prefix| path.strip_prefix(prefix));
+        rest.filter(|rest| rest.starts_with('/')).unwrap_or(path)
+    }
+
     /// Returns the text called `name` (`boot.ipxe`, `pxelinux.cfg` or `grub.cfg`) for the boot
     /// configuration API, without secrets; `None` if the MAC address has nothing to boot, or the text
     /// would lead to a secret.

@@ -10,11 +10,13 @@
 //! Requests of machines are recorded in the timeline of their node, or, for unknown machines, as
 //! sightings.
 
+mod agent_ramdisks;
 mod agent_trust;
 mod attached_media;
 mod boot_events;
 mod boot_service;
 mod boot_system;
+mod database_dhcp_leases;
 mod dhcp_directory;
 mod dhcp_networks;
 mod discovery;
@@ -33,10 +35,12 @@ mod settings;
 mod tests;
 mod tftp_files;
 
+pub use agent_ramdisks::{AgentImage, AgentImageContent, ConfiguredRamdisk};
 pub use agent_trust::AgentTrust;
 pub use boot_events::BootEventSender;
+pub use database_dhcp_leases::DatabaseDhcpLeases;
 pub use dhcp_directory::DhcpBootDirectory;
-pub use dhcp_networks::{ClientLease, DhcpClient};
+pub use dhcp_networks::{ClientLease, ClientLeasesError, DhcpClient, DhcpLeaseLocation};
 pub use http_files::LoaderScript;
 pub use services::{BootServices, BootServicesError};
 pub use settings::{BootServiceSettings, ImageSettings, IsoDownloadSource};

@@ -47,13 +47,13 @@ impl BootServices {
         })
     }
 
-    /// Whether `client` holds a lease of this process for a NIC of the same node.
+    /// Whether `client` holds a lease for a NIC of the same node.
     async fn is_machine_of(
         &self,
         port: &BootPort,
         client: IpAddr,
     ) -> Result<bool, store::StoreError> {
-        let Some(mac) = self.lease_holder(client) else { return Ok(false) };
+        let Some(mac) = self.lease_holder(client).await? else { return Ok(false) };
         if mac == port.mac {
             return Ok(true);
         }

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use boot_server::DhcpLeaseIndex;
 use images::signature::PublicKey;
 use images::{
     CacheSettings, DockerConfig, FilePolicy, ImageCache, ImageLimits, ImageServerTrust,
@@ -14,9 +13,10 @@ use images::{
 use node_model::{BootProof, Mac, Timestamp};
 use store::{Store, StoreClock};
 
+use crate::agent_ramdisks::{ConfiguredRamdisk, configured_ramdisks};
 use crate::boot_events::EventSubject;
 use crate::dhcp_directory::CachedBootPort;
-use crate::dhcp_networks::DhcpNetworks;
+use crate::dhcp_networks::{DhcpLeaseLocation, DhcpNetworks};
 use crate::discovery::DiscoveryImages;
 use crate::kernel_parameters;
 use crate::loaders::BootLoaders;
@@ -41,6 +41,8 @@ pub(crate) struct BootServicesState {
     pub(crate) disk_image_signature_policy: images::signature::SignaturePolicy,
     /// The agent images for unknown machines, once they are fetched.
     pub(crate) discovery: Mutex<Option<DiscoveryImages>>,
+    /// The configured ramdisks of the agent.
+    pub(crate) ramdisks: Mutex<Vec<ConfiguredRamdisk>>,
     /// Cached port lookups of DHCP requests, by hardware address.
     pub(crate) cached_ports: Mutex<HashMap<boot_server::HardwareAddress, CachedBootPort>>,
     /// Subjects whose repetition counters are reset: nodes with a new plan, and unknown machines whose
@@ -50,8 +52,8 @@ pub(crate) struct BootServicesState {
     /// The file service with TLS.
     agent_files_url: OnceLock<String>,
     pub(crate) networks: OnceLock<DhcpNetworks>,
-    /// The leases of this process's DHCP servers; unset if it has none.
-    pub(crate) leases: OnceLock<DhcpLeaseIndex>,
+    /// Where the leases of the DHCP servers are; unset if there are none.
+    pub(crate) leases: OnceLock<DhcpLeaseLocation>,
     /// The weakest boot proof that agents may have.
     pub(crate) required_proof: BootProof,
 }
@@ -124,6 +126,7 @@ impl BootServices {
         check_settings(&settings)?;
         let cache = ImageCache::open(cache_settings(image_settings, data_dir)?)?;
         let plan_files = PlanFiles::new(cache, BootLoaders::new(&settings));
+        let ramdisks = Mutex::new(configured_ramdisks(&settings));
         Ok(Self(Arc::new(BootServicesState {
             store,
             settings,
@@ -133,6 +136,7 @@ impl BootServices {
             iso_signature_policy: image_settings.iso_signatures,
             disk_image_signature_policy: image_settings.disk_image_signatures,
             discovery: Mutex::default(),
+            ramdisks,
             cached_ports: Mutex::default(),
             repeat_resets: Mutex::default(),
             urls: OnceLock::new(),
@@ -213,6 +217,7 @@ fn check_settings(settings: &BootServiceSettings) -> Result<(), BootServicesErro
     };
     for (key, url) in [
         ("boot.http_url", &settings.http_url),
+        ("boot.https_url", &settings.https_url),
         ("boot.external_http_url", &settings.external_http_url),
         ("boot.api_url", &settings.api_url),
         ("boot.external_callback_url", &settings.external_callback_url),
@@ -226,6 +231,12 @@ fn check_settings(settings: &BootServiceSettings) -> Result<(), BootServicesErro
         if !is_url {
             return invalid(key, &format!("{url:?} is not a URL such as http://10.0.0.1:6180"));
         }
+    }
+    if let Some(url) = settings.https_url.as_ref().filter(|url| !url.starts_with("https://")) {
+        return invalid("boot.https_url", &format!("{url:?} does not start with https://"));
+    }
+    if let Some(prefix) = &settings.path_prefix {
+        check_path_prefix(prefix).or_else(|why| invalid("boot.path_prefix", &why))?;
     }
     let images_by_arch =
         settings.deploy_kernel_by_arch.values().chain(settings.deploy_ramdisk_by_arch.values());
@@ -256,6 +267,27 @@ fn check_settings(settings: &BootServiceSettings) -> Result<(), BootServicesErro
     }
     if settings.url_lifetime == 0 {
         return invalid("boot.url_lifetime", &"it must be at least 1 second");
+    }
+    Ok(())
+}
+
+/// Rejects a prefix that is not a path, or hides files of the service.
+fn check_path_prefix(prefix: &str) -> Result<(), String> {
+    const OWN: [&str; 4] = ["pxelinux.cfg", "discovery", "image", "vmedia"];
+    let is_segment = |segment: &str| {
+        !segment.is_empty()
+            && segment != "."
+            && segment != ".."
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
+    };
+    let Some(path) = prefix.strip_prefix('/') else {
+        return Err(format!("{prefix:?} does not start with a slash"));
+    };
+    if !path.split('/').all(is_segment) {
+        return Err(format!("{prefix:?} is not a path such as /images"));
+    }
+    if path.split('/').next().is_some_and(|first| OWN.contains(&first)) {
+        return Err(format!("{prefix:?} is a path of the file service itself"));
     }
     Ok(())
 }

@@ -20,6 +20,12 @@ pub struct BootServiceSettings {
     pub listen: Vec<SocketAddr>,
     /// URL of the file service for machines; by default the address on the network that they boot from.
     pub http_url: Option<String>,
+    /// URL of the HTTPS file service for agents, if it differs from its address. With `http_url` and without
+    /// this key, agents use `http_url`.
+    pub https_url: Option<String>,
+    /// Path below which a proxy, such as an Ingress, passes requests to the file service without removing it,
+    /// such as `/images`. Files are served with and without it; add it to the URLs that lead through the proxy.
+    pub path_prefix: Option<String>,
     /// URL of the file service for BMCs, if it differs.
     pub external_http_url: Option<String>,
     /// URL of the API for the agent; by default `api.public_endpoint`, or the address of the API.
@@ -122,6 +128,8 @@ impl Default for BootServiceSettings {
             enabled: true,
             listen: Vec::new(),
             http_url: None,
+            https_url: None,
+            path_prefix: None,
             external_http_url: None,
             api_url: None,
             external_callback_url: None,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Boot plans from publishing to withdrawal, through the DHCP, TFTP, HTTP and driver interfaces.
 
+mod agent_ramdisks;
 mod agent_trust;
 mod boot_proof;
 mod config_drives;

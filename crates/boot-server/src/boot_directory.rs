@@ -58,7 +58,7 @@ pub struct BootInstructions {
     /// even if it boots from virtual media and loads nothing from the network.
     pub is_booting: bool,
     /// What the machine loads from the network. For unknown machines it is only used in
-    /// [`DhcpMode::Discover`].
+    /// [`DhcpMode::Discover`] and [`DhcpMode::All`].
     pub boot: NetbootTarget,
     /// The host name to assign.
     pub host_name: Option<Arc<str>>,
@@ -96,9 +96,9 @@ impl BootLookupError {
 
 impl BootInstructions {
     /// Returns the instructions as they apply in `mode`: unknown machines boot from the network only in
-    /// [`DhcpMode::Discover`].
+    /// [`DhcpMode::Discover`] and [`DhcpMode::All`].
     pub(crate) fn in_mode(self, mode: DhcpMode) -> Self {
-        if self.is_known || mode == DhcpMode::Discover {
+        if self.is_known || mode.boots_unknown_machines() {
             return self;
         }
         Self { is_booting: false, boot: NetbootTarget::Disk, ..self }

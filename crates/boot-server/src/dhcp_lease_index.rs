@@ -62,14 +62,34 @@ impl DhcpLeaseStore for IndexedDhcpLeaseStore {
         self.store.purge(is_obsolete);
     }
 
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    fn commit(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError> {
         let pending = std::mem::take(&mut self.pending);
-        self.store.commit()?;
+        let conflicts = self.store.commit()?;
         if !pending.is_empty() {
             let committed = pending.into_iter().map(|record| (record.address, record));
             self.index.change(|leases| leases.extend(committed));
         }
-        Ok(())
+        self.add(&conflicts);
+        Ok(conflicts)
+    }
+
+    fn is_stale(&self) -> bool {
+        self.store.is_stale()
+    }
+
+    fn changes(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError> {
+        let changes = self.store.changes()?;
+        self.add(&changes);
+        Ok(changes)
+    }
+}
+
+impl IndexedDhcpLeaseStore {
+    fn add(&self, records: &[DhcpLeaseRecord]) {
+        if !records.is_empty() {
+            let records = records.iter().map(|record| (record.address, record.clone()));
+            self.index.change(|leases| leases.extend(records));
+        }
     }
 }
 

@@ -31,9 +31,26 @@ pub trait DhcpLeaseStore: Send {
 
     /// Makes all records durable. If it fails, the records since the last commit are discarded.
     ///
+    /// A store that several processes share discards a record if another client holds an unexpired lease of
+    /// the address, and returns that lease.
+    ///
     /// # Errors
     /// If the store cannot be written.
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError>;
+    fn commit(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError>;
+
+    /// Returns whether other processes may have committed records since the last call of
+    /// [`changes`](Self::changes). Always false for a store of one process.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
+    /// Returns at least the records that other processes committed since the last call.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn changes(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError> {
+        Ok(Vec::new())
+    }
 }
 
 /// The holder of an address. If `expires_at` is in the past, the address is free and `client` is its last
@@ -235,9 +252,9 @@ impl DhcpLeaseStore for DhcpLeaseFile {
         self.pending.retain(|record| !is_over(record));
     }
 
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    fn commit(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError> {
         if self.pending.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let written = self.append();
         let pending = std::mem::take(&mut self.pending);
@@ -261,7 +278,7 @@ impl DhcpLeaseStore for DhcpLeaseFile {
                 tracing::warn!(path = %self.path.display(), %error, "DHCP lease file compaction failed");
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 }
 
@@ -282,10 +299,10 @@ impl DhcpLeaseStore for InMemoryDhcpLeaseStore {
         self.pending.retain(|record| !is_over(record));
     }
 
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    fn commit(&mut self) -> Result<Vec<DhcpLeaseRecord>, DhcpLeaseStoreError> {
         let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
         committed.extend(self.pending.drain(..).map(|record| (record.address, record)));
-        Ok(())
+        Ok(Vec::new())
     }
 }
 

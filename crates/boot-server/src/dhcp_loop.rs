@@ -6,7 +6,7 @@
 //! the replies. While the database or the disk is busy, packets queue up for the next batch.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,13 +90,31 @@ pub(crate) trait DhcpProtocol {
         snapshot: &dyn BootSnapshot,
     ) -> Self::DhcpResponse;
 
-    /// Records the event and sends the reply. If `is_durable` is false, no address may be assigned.
+    /// Records the event and sends the reply. An address that is not durable may not be assigned.
     fn deliver(
         &mut self,
         incoming: IncomingDhcpMessage<Self::Message>,
         response: Self::DhcpResponse,
-        is_durable: bool,
+        commit: &DhcpCommit,
     ) -> impl Future<Output = ()> + Send;
+}
+
+/// Which recorded leases are durable.
+pub(crate) enum DhcpCommit {
+    /// All but those of these addresses, which another process has leased to another client.
+    Except(Vec<IpAddr>),
+    /// None.
+    Failed,
+}
+
+impl DhcpCommit {
+    /// Returns whether a lease of this address may be assigned.
+    pub(crate) fn is_durable(&self, address: IpAddr) -> bool {
+        match self {
+            Self::Except(conflicts) => !conflicts.contains(&address),
+            Self::Failed => false,
+        }
+    }
 }
 
 /// DHCP leases that are recorded first and made durable by a commit.
@@ -104,8 +122,14 @@ pub(crate) trait DurableDhcpLeases {
     /// Returns whether anything was recorded since the last commit.
     fn needs_commit(&self) -> bool;
 
-    /// Makes what was recorded durable.
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError>;
+    /// Makes what was recorded durable. Returns the addresses that another process has leased to another client.
+    fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError>;
+
+    /// Returns whether other processes may have recorded something since the last refresh.
+    fn is_stale(&self) -> bool;
+
+    /// Applies what other processes recorded.
+    fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError>;
 }
 
 /// The queue between the receiving tasks and the loop.
@@ -153,17 +177,20 @@ pub(crate) async fn serve<P: DhcpProtocol>(
             batch.clear();
             continue;
         };
+        if leases.is_stale() {
+            leases = refresh(leases).await;
+        }
         for incoming in batch.drain(..) {
             let response = protocol.handle(&incoming, &mut leases, &*snapshot);
             responses.push((incoming, response));
         }
         drop(snapshot);
-        let mut is_durable = true;
+        let mut outcome = DhcpCommit::Except(Vec::new());
         if leases.needs_commit() {
-            (leases, is_durable) = commit(leases).await;
+            (leases, outcome) = commit(leases).await;
         }
         for (incoming, response) in responses.drain(..) {
-            protocol.deliver(incoming, response, is_durable).await;
+            protocol.deliver(incoming, response, &outcome).await;
         }
     }
 }
@@ -186,18 +213,39 @@ async fn look_up(
         .ok()
 }
 
-/// Commits on a thread that may block on the disk. Returns the leases and whether they are durable.
-async fn commit<Leases: DurableDhcpLeases + Send + 'static>(mut leases: Leases) -> (Leases, bool) {
+/// Applies what other processes recorded, on a thread that may block. Without it no address is assigned twice,
+/// because the commit fails for an address that another process has leased.
+async fn refresh<Leases: DurableDhcpLeases + Send + 'static>(mut leases: Leases) -> Leases {
+    let refreshing = tokio::task::spawn_blocking(move || {
+        let result = leases.refresh();
+        (leases, result)
+    });
+    let (leases, result) = refreshing.await.expect("refreshing DHCP leases does not panic");
+    if let Err(error) = &result {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(%error, cause, "DHCP leases of other processes could not be read");
+    }
+    leases
+}
+
+/// Commits on a thread that may block. Returns the leases and which of them are durable.
+async fn commit<Leases: DurableDhcpLeases + Send + 'static>(
+    mut leases: Leases,
+) -> (Leases, DhcpCommit) {
     let committing = tokio::task::spawn_blocking(move || {
         let result = leases.commit();
         (leases, result)
     });
     let (leases, result) = committing.await.expect("committing DHCP leases does not panic");
-    if let Err(error) = &result {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        tracing::error!(%error, cause, "DHCP lease commit failed, addresses not assigned");
-    }
-    (leases, result.is_ok())
+    let outcome = match result {
+        Ok(conflicts) => DhcpCommit::Except(conflicts),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(%error, cause, "DHCP lease commit failed, addresses not assigned");
+            DhcpCommit::Failed
+        }
+    };
+    (leases, outcome)
 }
 
 async fn receive<Message>(
@@ -282,7 +330,15 @@ mod tests {
     #[derive(Default)]
     struct FakeLeases {
         is_dirty: bool,
+        is_refreshed: bool,
         fails: bool,
+    }
+
+    /// Another process has leased the address of this machine.
+    const CONFLICT: u8 = 77;
+
+    fn address(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
     }
 
     impl DurableDhcpLeases for FakeLeases {
@@ -290,12 +346,21 @@ mod tests {
             self.is_dirty
         }
 
-        fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+        fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError> {
             self.is_dirty = false;
             let source = std::io::ErrorKind::StorageFull.into();
             if self.fails {
                 return Err(DhcpLeaseStoreError::Write { location: "leases".into(), source });
             }
+            Ok(vec![address(CONFLICT)])
+        }
+
+        fn is_stale(&self) -> bool {
+            !self.is_refreshed
+        }
+
+        fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError> {
+            self.is_refreshed = true;
             Ok(())
         }
     }
@@ -324,6 +389,7 @@ mod tests {
             leases: &mut FakeLeases,
             _snapshot: &dyn BootSnapshot,
         ) -> u8 {
+            assert!(leases.is_refreshed, "leases are refreshed before packets are handled");
             leases.is_dirty = true;
             incoming.message
         }
@@ -332,9 +398,9 @@ mod tests {
             &mut self,
             _incoming: IncomingDhcpMessage<u8>,
             response: u8,
-            is_durable: bool,
+            commit: &DhcpCommit,
         ) {
-            self.sent.send((response, is_durable)).unwrap();
+            self.sent.send((response, commit.is_durable(address(response)))).unwrap();
         }
     }
 
@@ -393,6 +459,12 @@ mod tests {
         let rounds: [&[u8]; 2] = [&[1, 255, 2], &[3]];
         let sent = serve_rounds(&Arc::default(), FakeLeases::default(), &rounds).await;
         assert_eq!(sent, [(3, true)]);
+    }
+
+    #[tokio::test]
+    async fn only_leases_of_other_processes_are_not_durable() {
+        let sent = serve_rounds(&Arc::default(), FakeLeases::default(), &[&[1, CONFLICT, 2]]).await;
+        assert_eq!(sent, [(1, true), (CONFLICT, false), (2, true)]);
     }
 
     #[tokio::test]

@@ -16,4 +16,18 @@ pub enum DhcpMode {
     /// Unknown machines get an address and the boot information for unknown machines. Known machines get a
     /// reply only while they boot from the network or renew an address.
     Discover,
+    /// All machines get an address. Known ones also get boot information if they boot from the network,
+    /// unknown ones the boot information for unknown machines.
+    All,
+}
+
+impl DhcpMode {
+    /// Returns whether unknown machines boot from the network.
+    #[must_use]
+    pub fn boots_unknown_machines(self) -> bool {
+        match self {
+            Self::Off | Self::Proxy | Self::Reserve => false,
+            Self::Discover | Self::All => true,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Servers for machines that boot from the network: DHCPv4 with ProxyDHCP, DHCPv6, TFTP and HTTP, and an
-//! mDNS responder that announces the API to agents.
+//! Servers for machines that boot from the network: DHCPv4 with ProxyDHCP, DHCPv6, TFTP, HTTP, a DNS
+//! forwarder, and an mDNS responder that announces the API to agents.
 //!
 //! This crate handles packets, addresses and files. It does not know nodes, BMCs or the database: a
 //! [`BootDirectory`] supplies what machines boot, a [`BootEventRecorder`] receives every exchange, and a
@@ -20,6 +20,7 @@ mod dhcp_lease_index;
 mod dhcp_lease_store;
 mod dhcp_loop;
 mod dhcp_mode;
+pub mod dns;
 mod firmware;
 pub mod http;
 pub mod mdns;

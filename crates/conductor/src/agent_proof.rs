@@ -89,7 +89,11 @@ impl Conductor {
             ..ResourceQuery::default()
         };
         reader.list(&query, |port| macs.push(port.address.clone()))?;
-        let is_leased = self.registry.boot_service().is_leased_to(address, &macs);
+        let now = (self.clock)();
+        let stored = reader.dhcp_lease(address.to_canonical())?;
+        let stored = stored.filter(|lease| lease.expires_at > now).map(|lease| lease.client);
+        let is_leased =
+            self.registry.boot_service().is_leased_to(address, stored.as_deref(), &macs);
         Ok(if is_leased { BootProof::Lease } else { BootProof::None })
     }
 

@@ -92,8 +92,10 @@ pub trait BootService: Send + Sync {
         None
     }
 
-    /// Whether this process's DHCP server leased `address` to one of `macs`. False if it serves no DHCP.
-    fn is_leased_to(&self, _address: IpAddr, _macs: &[Mac]) -> bool {
+    /// Whether a DHCP server leased `address` to one of `macs`. False if this process serves no DHCP.
+    /// `stored_client` is the client with an unexpired lease of the address in the database, for leases that
+    /// several processes share.
+    fn is_leased_to(&self, _address: IpAddr, _stored_client: Option<&[u8]>, _macs: &[Mac]) -> bool {
         false
     }
 

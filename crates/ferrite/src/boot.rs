@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use api_server::Metrics;
-use boot_plans::BootServices;
+use boot_plans::{BootServices, DatabaseDhcpLeases, DhcpLeaseLocation};
 use boot_server::{
-    BootDirectory, BootEventRecorder, DhcpLeaseFile, DhcpLeaseIndex, dhcp4, dhcp6, http, mdns, tftp,
+    BootDirectory, BootEventRecorder, DhcpLeaseFile, DhcpLeaseIndex, DhcpLeaseStore, dhcp4, dhcp6,
+    dns, http, mdns, tftp,
 };
 use node_model::Timestamp;
 use store::{Store, StoreClock};
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::boot_metrics::CountedBootEvents;
-use crate::config::Config;
+use crate::config::{Config, DhcpNetwork};
 use crate::local_addresses::{IpFamily, default_route_address, host_addresses};
 use crate::tls::TlsService;
 
@@ -27,6 +28,10 @@ use crate::tls::TlsService;
 const HTTP_PORT: u16 = 6180;
 const HTTPS_PORT: u16 = 6183;
 const TFTP_PORT: u16 = 69;
+const DNS_PORT: u16 = 53;
+/// Files with DHCP leases in the data directory.
+const LEASE_FILE_V4: &str = "dhcp-leases";
+const LEASE_FILE_V6: &str = "dhcpv6-leases";
 
 /// Bound servers that do not serve yet: a port conflict is found before the server reports readiness.
 pub(crate) struct BootServers {
@@ -36,6 +41,7 @@ pub(crate) struct BootServers {
     tftp: Vec<tftp::TftpServer>,
     dhcp4: Option<dhcp4::Dhcp4Listener>,
     dhcp6: Option<dhcp6::Dhcp6Listener>,
+    dns: Vec<dns::DnsListener>,
     mdns: mdns::MdnsListener,
     url: String,
     event_writer: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -70,9 +76,10 @@ pub(crate) async fn open(
 
 impl BootServers {
     /// Binds all servers.
-    pub(crate) fn bind(
+    pub(crate) async fn bind(
         config: &Config,
         services: &BootServices,
+        store: &Store,
         data_dir: &Path,
         clock: fn() -> Timestamp,
         tls: Option<&TlsService>,
@@ -90,6 +97,7 @@ impl BootServers {
         };
         let url = boot_file_url(config, &http)?;
         let servers = config.dhcp.server_config()?;
+        let dns_clients = servers.client_check();
         let mut tftp = Vec::new();
         for (address, interface) in config.dhcp.server_addresses() {
             let mut settings = tftp::TftpSettings::new(SocketAddr::new(address, TFTP_PORT));
@@ -115,15 +123,11 @@ impl BootServers {
                 clock,
             })
         };
-        let leases = DhcpLeaseIndex::default();
-        services.set_dhcp_leases(leases.clone());
-        let lease_store = |name: &str| {
-            Box::new(leases.indexed(Box::new(DhcpLeaseFile::new(data_dir.join(name)))))
-        };
+        let leases = LeaseStores::choose(config, services, store, data_dir)?;
         let dhcp4 = if servers.v4.interfaces.is_empty() {
             None
         } else {
-            let leases = dhcp4::DhcpLeases4::load(lease_store("dhcp-leases"))
+            let leases = dhcp4::DhcpLeases4::load(leases.open(LEASE_FILE_V4, clock).await?)
                 .context("cannot serve DHCP")?;
             let listener = dhcp4::Dhcp4Listener::bind(
                 servers.v4.clone(),
@@ -142,15 +146,15 @@ impl BootServers {
                 ignored: servers.v4.ignored,
                 first_stage_loaders: servers.v4.first_stage_loaders,
             };
-            let leases = dhcp6::DhcpLeases6::load(lease_store("dhcpv6-leases"))
+            let leases = dhcp6::DhcpLeases6::load(leases.open(LEASE_FILE_V6, clock).await?)
                 .context("cannot serve DHCPv6")?;
             let listener =
                 dhcp6::Dhcp6Listener::bind(settings, leases, dhcp_services(IpFamily::V6)?);
             Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
         };
-        let lease_files = ["dhcp-leases", "dhcpv6-leases"].map(|name| data_dir.join(name)).to_vec();
         let networks = serde_json::to_value(&config.dhcp.networks).context("dhcp.networks")?;
-        services.set_dhcp_networks(networks, lease_files);
+        services.set_dhcp_networks(networks);
+        let dns = bind_dns(config, &dns_clients)?;
         let mdns = mdns::MdnsListener::bind(&config.boot.mdns_interfaces)
             .context("cannot announce the API by mDNS (boot.mdns_interfaces)")?;
         Ok(Self {
@@ -160,6 +164,7 @@ impl BootServers {
             tftp,
             dhcp4,
             dhcp6,
+            dns,
             mdns,
             url,
             event_writer: Box::pin(event_writer),
@@ -188,6 +193,7 @@ impl BootServers {
         }
         let mut servers = JoinSet::new();
         servers.spawn(self.services.clone().maintain_caches());
+        servers.spawn(self.services.clone().maintain_ramdisks());
         for server in self.http.into_iter().chain(self.https) {
             servers.spawn(server.run());
         }
@@ -200,6 +206,9 @@ impl BootServers {
         if let Some(listener) = self.dhcp6 {
             servers.spawn(listener.run());
         }
+        for listener in self.dns {
+            servers.spawn(listener.run());
+        }
         if !config.boot.mdns_interfaces.is_empty() {
             servers.spawn(announce_api(self.mdns, api_url));
         }
@@ -209,6 +218,54 @@ impl BootServers {
     /// URL of the boot file server for machines.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+}
+
+/// Where the DHCP leases are stored.
+enum LeaseStores<'a> {
+    /// In files of this process.
+    Files { index: DhcpLeaseIndex, data_dir: &'a Path },
+    /// In the database, which several processes can share.
+    Database { store: &'a Store, data_dir: &'a Path },
+}
+
+impl<'a> LeaseStores<'a> {
+    /// Chooses the database if it is on a server. A SQLite database has one process, and appending to a file
+    /// is quicker.
+    fn choose(
+        config: &Config,
+        services: &BootServices,
+        store: &'a Store,
+        data_dir: &'a Path,
+    ) -> anyhow::Result<Self> {
+        if config.store(data_dir).uses_server()? {
+            services.set_dhcp_leases(DhcpLeaseLocation::Database);
+            return Ok(Self::Database { store, data_dir });
+        }
+        let index = DhcpLeaseIndex::default();
+        let files = [LEASE_FILE_V4, LEASE_FILE_V6].map(|name| data_dir.join(name)).to_vec();
+        services.set_dhcp_leases(DhcpLeaseLocation::Files { index: index.clone(), files });
+        Ok(Self::Files { index, data_dir })
+    }
+
+    async fn open(
+        &self,
+        file: &str,
+        clock: fn() -> Timestamp,
+    ) -> anyhow::Result<Box<dyn DhcpLeaseStore>> {
+        match self {
+            Self::Files { index, data_dir } => {
+                Ok(Box::new(index.indexed(Box::new(DhcpLeaseFile::new(data_dir.join(file))))))
+            }
+            Self::Database { store, data_dir } => {
+                let failed = "cannot serve DHCP";
+                DatabaseDhcpLeases::import(store, &data_dir.join(file), clock())
+                    .await
+                    .context(failed)?;
+                let leases = DatabaseDhcpLeases::open((*store).clone(), Arc::new(clock)).await;
+                Ok(Box::new(leases.context(failed)?))
+            }
+        }
     }
 }
 
@@ -292,6 +349,32 @@ fn bind_http(
     Ok(servers)
 }
 
+/// Binds a DNS forwarder for each network with `serve_dns`. It responds to machines on DHCP networks only.
+fn bind_dns(
+    config: &Config,
+    is_client: &Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+) -> anyhow::Result<Vec<dns::DnsListener>> {
+    let networks = config.dhcp.dns_networks();
+    if networks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = networks.iter().map(|(address, _)| *address).collect();
+    let upstreams = Arc::new(config.dns.upstreams(own)?);
+    let host = crate::service::host_name();
+    let bind = |(address, network): &(IpAddr, &DhcpNetwork)| {
+        let settings = dns::DnsServerSettings {
+            listen: SocketAddr::new(*address, DNS_PORT),
+            interface: network.interface.as_deref().map(Arc::from),
+            names: config.dns.own_names(&host, network.domain.as_deref(), *address)?,
+            is_client: Arc::clone(is_client),
+        };
+        dns::DnsListener::bind(settings, Arc::clone(&upstreams)).with_context(|| {
+            format!("cannot serve DNS on {address}, which needs CAP_NET_BIND_SERVICE (serve_dns)")
+        })
+    };
+    networks.iter().map(bind).collect()
+}
+
 /// Addresses of the boot file server with TLS: as configured, or port 6183 of those without TLS if the API
 /// uses TLS.
 pub(crate) fn https_addresses(config: &Config) -> Vec<SocketAddr> {
@@ -339,14 +422,14 @@ fn boot_file_url(config: &Config, servers: &[http::BootHttpServer]) -> anyhow::R
     Ok(format!("http://{}", reachable_address(config, address)))
 }
 
-/// URL of the boot file server with TLS, for agents; `None` if there is none, or if `boot.http_url` sets
-/// the URL for all machines.
+/// URL of the boot file server with TLS, for agents; `None` if there is none, or if only `boot.http_url` is
+/// set, which is the URL for all machines then.
 fn secure_file_url(
     config: &Config,
     servers: &[http::BootHttpServer],
 ) -> anyhow::Result<Option<String>> {
-    if config.boot.http_url.is_some() {
-        return Ok(None);
+    if config.boot.https_url.is_some() || config.boot.http_url.is_some() {
+        return Ok(config.boot.https_url.clone());
     }
     let address = best_address(servers)?;
     Ok(address.map(|address| format!("https://{}", reachable_address(config, address))))
@@ -410,8 +493,8 @@ fn api_url(config: &Config, listen: SocketAddr) -> String {
 }
 
 /// The address at which machines reach a server that listens on `address`. For an unspecified address
-/// such as 0.0.0.0 this is, in order of preference, the server's address on a DHCP network, the one of
-/// the default route, any other address of this host, and loopback.
+/// such as 0.0.0.0 this is, in order of preference, the server's address on the provisioning network, the one
+/// on a DHCP network, the one of the default route, any other address of this host, and loopback.
 fn reachable_address(config: &Config, address: SocketAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;
@@ -423,7 +506,10 @@ fn reachable_address(config: &Config, address: SocketAddr) -> SocketAddr {
         config.dhcp.server_addresses().into_iter().map(|(found, _)| found).collect();
     let on_dhcp =
         families.iter().find_map(|family| dhcp.iter().copied().find(|ip| family.has(*ip)));
-    let ip = on_dhcp
+    let provisioning =
+        config.provisioning_ip().filter(|ip| families.iter().any(|family| family.has(*ip)));
+    let ip = provisioning
+        .or(on_dhcp)
         .or_else(|| families.iter().find_map(|family| default_route_address(*family)))
         .or_else(|| families.iter().find_map(|family| host_addresses(*family).first().copied()))
         .unwrap_or(if address.is_ipv4() {

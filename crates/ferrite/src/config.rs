@@ -6,8 +6,10 @@
 mod auth;
 mod checks;
 mod dhcp;
+mod dns;
 mod identity_services;
 mod policy;
+mod provisioning;
 #[cfg(test)]
 mod reference;
 mod secrets;
@@ -23,9 +25,11 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub(crate) use auth::{AuthMode, AuthModes};
-pub(crate) use dhcp::DhcpSection;
+pub(crate) use dhcp::{DhcpNetwork, DhcpSection};
+pub(crate) use dns::DnsSection;
 pub(crate) use identity_services::AuthSection;
 pub(crate) use policy::PolicySection;
+pub(crate) use provisioning::{ProvisioningAddress, ProvisioningSection};
 pub(crate) use secrets::{SecretsSection, VaultSection};
 pub(crate) use tls::{TlsMode, TlsSection};
 
@@ -35,6 +39,7 @@ pub(crate) use tls::{TlsMode, TlsSection};
 pub(crate) struct Config {
     /// Directory of the database, the key file and the user file.
     pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) provisioning: ProvisioningSection,
     pub(crate) api: ApiSection,
     pub(crate) auth: AuthSection,
     pub(crate) policy: PolicySection,
@@ -46,12 +51,21 @@ pub(crate) struct Config {
     pub(crate) boot: boot_plans::BootServiceSettings,
     pub(crate) images: boot_plans::ImageSettings,
     pub(crate) dhcp: DhcpSection,
+    pub(crate) dns: DnsSection,
     pub(crate) inspection: InspectionSection,
     pub(crate) auto_discovery: AutoDiscoverySection,
     pub(crate) agent_logs: AgentLogsSection,
     pub(crate) pxe_filter: conductor::PxeFilterSettings,
+    pub(crate) metrics: MetricsSection,
     pub(crate) log: LogSection,
+    /// This host's address on the provisioning network, once it is found.
+    #[serde(skip)]
+    pub(crate) provisioning_address: Option<ProvisioningAddress>,
 }
+
+/// The merged configuration file and environment variables. Placeholders for this host's address on the
+/// provisioning network are not replaced yet.
+pub(crate) struct ConfigSource(Table);
 
 /// The HTTP API.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,6 +225,15 @@ pub(crate) struct AgentLogsSection {
     pub(crate) max_size: u64,
 }
 
+/// A separate port for metrics.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MetricsSection {
+    /// Address and port for `/metrics` alone, without TLS and authentication, such as `127.0.0.1:9608`; by
+    /// default metrics are on the port of the API only. Combine it with `api.public_metrics = false`.
+    pub(crate) listen: Option<SocketAddr>,
+}
+
 /// Logging to standard error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -296,9 +319,9 @@ impl Default for LogSection {
     }
 }
 
-impl Config {
+impl ConfigSource {
     /// Reads the file, if one is given, and applies the environment variables.
-    pub(crate) fn load(
+    pub(crate) fn read(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
     ) -> anyhow::Result<Self> {
@@ -313,8 +336,10 @@ impl Config {
         };
         // The file is checked separately, so that the error names the right source.
         if let Some(path) = file {
-            Value::Table(table.clone())
-                .try_into::<Self>()
+            let mut value = Value::Table(table.clone());
+            ProvisioningAddress::stand_in()
+                .substitute(&mut value)
+                .and_then(|_| Ok(value.try_into::<Config>()?))
                 .with_context(|| format!("{} is invalid", path.display()))?;
         }
         for (name, text) in environment {
@@ -322,7 +347,35 @@ impl Config {
                 set_from_environment(&mut table, key, &text)?;
             }
         }
-        Value::Table(table).try_into().context("a FERRITE_* environment variable is invalid")
+        Ok(Self(table))
+    }
+
+    /// Returns the configuration with this host's address on the provisioning network; without it, the
+    /// settings that contain the address cannot be used.
+    pub(crate) fn config(&self, address: Option<ProvisioningAddress>) -> anyhow::Result<Config> {
+        const SOURCE: &str = "a FERRITE_* environment variable is invalid";
+        let mut value = Value::Table(self.0.clone());
+        let used = address.clone().unwrap_or_else(ProvisioningAddress::stand_in);
+        let has_placeholders = used.substitute(&mut value).context(SOURCE)?;
+        let mut config: Config = value.try_into().context(SOURCE)?;
+        if has_placeholders && !config.provisioning.is_set() {
+            bail!(
+                "the configuration uses the address of the provisioning network, which is not configured; \
+                 set provisioning.interface, mac_addresses, address or network"
+            );
+        }
+        config.provisioning_address = address;
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// Reads the configuration, for commands that do not use the provisioning network.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> anyhow::Result<Self> {
+        ConfigSource::read(file, environment)?.config(None)
     }
 
     /// Rejects values that have the right type but cannot work.

@@ -6,10 +6,13 @@ mod boot;
 mod boot_metrics;
 mod certificate_expiries;
 mod config;
+mod database;
 mod demo;
 mod local_addresses;
+mod network_interfaces;
 mod ports;
 mod process;
+mod provisioning;
 mod ramdisk;
 mod run;
 mod secrets;
@@ -51,6 +54,9 @@ enum FerriteCommand {
     /// Build the ramdisk that machines boot the agent from.
     #[command(subcommand)]
     Ramdisk(ramdisk::RamdiskCommand),
+    /// Prepare the database for this version.
+    #[command(subcommand)]
+    Database(database::DatabaseCommand),
     /// Show and replace the key that encrypts the secrets in the database.
     #[command(subcommand)]
     Secrets(secrets::SecretsCommand),
@@ -68,6 +74,7 @@ fn main() -> ExitCode {
         FerriteCommand::Sim(arguments) => sim::sim(&arguments),
         FerriteCommand::Bmc(command) => bmc::run(&command),
         FerriteCommand::Ramdisk(command) => ramdisk::run(&command),
+        FerriteCommand::Database(command) => return database::run(&command),
         FerriteCommand::Secrets(command) => secrets::run(&command),
         FerriteCommand::Client(command) => {
             return command_line::run(&command, FerriteArguments::command());

@@ -19,12 +19,15 @@ pub(crate) enum ListenPurpose {
     BootFiles,
     /// Files for agents, with TLS.
     SecureFiles,
+    /// Metrics.
+    Metrics,
 }
 
 /// Checks that all ports can be bound. They are bound at the same time, so that two purposes with the
 /// same address conflict, and released again.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     let mut required = vec![(ListenPurpose::Api, config.api.listen)];
+    required.extend(config.metrics.listen.map(|address| (ListenPurpose::Metrics, address)));
     if config.boot.enabled {
         required.extend(
             http_addresses(config).into_iter().map(|address| (ListenPurpose::BootFiles, address)),
@@ -91,6 +94,7 @@ impl ListenPurpose {
             Self::Api => ("the API and the web UI", "--listen (api.listen)"),
             Self::BootFiles => ("boot files", "--boot-listen (boot.listen)"),
             Self::SecureFiles => ("files for agents", "boot.tls_listen"),
+            Self::Metrics => ("metrics", "metrics.listen"),
         }
     }
 }

@@ -18,6 +18,8 @@ const HOST_CERTIFICATES: [&str; 3] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
 ];
+/// Values of `cpu_arch` for which the data directory can have a ramdisk of its own.
+const ARCHITECTURES: [&str; 2] = ["aarch64", "x86_64"];
 /// Number of names that are listed before "and N more".
 const MAX_LISTED_NAMES: usize = 12;
 
@@ -105,22 +107,59 @@ pub(crate) fn run(command: &RamdiskCommand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Configures the ramdisk in the data directory, unless another one is configured.
+/// The ramdisk of the container image, for data directories without one.
+const PACKAGED_RAMDISK: &str = "/usr/lib/ferrite/ramdisk";
+
+/// The agent of the Debian package.
+const PACKAGED_AGENT: &str = "/usr/lib/ferrite/ferrite-agent";
+
+/// Configures the ramdisk in the data directory, or else the one of the container image, unless
+/// another one is configured.
 pub(crate) fn use_data_dir_ramdisk(config: &mut Config, data_dir: &Path) {
+    let folders = [ramdisk_folder(data_dir), PathBuf::from(PACKAGED_RAMDISK)];
+    use_first_ramdisk(config, &folders);
+    for architecture in ARCHITECTURES {
+        use_architecture_ramdisk(config, architecture, &folders);
+    }
+}
+
+/// Configures the ramdisk of an architecture, which is in a folder with its name, unless another one is
+/// configured.
+fn use_architecture_ramdisk(config: &mut Config, architecture: &str, folders: &[PathBuf]) {
+    let boot = &mut config.boot;
+    let (kernels, ramdisks) = (&mut boot.deploy_kernel_by_arch, &mut boot.deploy_ramdisk_by_arch);
+    if !boot.enabled || kernels.contains_key(architecture) || ramdisks.contains_key(architecture) {
+        return;
+    }
+    let folders = folders.iter().filter_map(|folder| folder.join(architecture).canonicalize().ok());
+    let mut found = folders.filter_map(|folder| Some((ramdisk::find(&folder)?, folder)));
+    let Some((found, folder)) = found.next() else { return };
+    tracing::info!(
+        ramdisk = %found.ramdisk.display(),
+        architecture,
+        "using the ramdisk of the architecture"
+    );
+    kernels.insert(architecture.to_owned(), file_url(&found.kernel));
+    ramdisks.insert(architecture.to_owned(), file_url(&found.ramdisk));
+    config.images.file_url_allowed_paths.push(folder);
+}
+
+/// Configures the ramdisk in the first of these folders that has one.
+fn use_first_ramdisk(config: &mut Config, folders: &[PathBuf]) {
     let boot = &mut config.boot;
     if !boot.enabled || boot.deploy_kernel.is_some() || boot.deploy_ramdisk.is_some() {
         return;
     }
-    let folder = ramdisk_folder(data_dir);
     // File URLs need an absolute path.
-    let Ok(folder) = folder.canonicalize() else { return };
-    let Some(found) = ramdisk::find(&folder) else { return };
+    let folders = folders.iter().filter_map(|folder| folder.canonicalize().ok());
+    let mut found = folders.filter_map(|folder| Some((ramdisk::find(&folder)?, folder)));
+    let Some((found, folder)) = found.next() else { return };
     let about = found.manifest.as_ref();
     tracing::info!(
         ramdisk = %found.ramdisk.display(),
         kernel = about.map_or("unknown", |manifest| manifest.kernel_version.as_str()),
         drivers = about.map_or("unknown", |manifest| manifest.drivers.as_str()),
-        "using the ramdisk in the data directory"
+        "using the ramdisk that was found"
     );
     boot.deploy_kernel = Some(file_url(&found.kernel));
     boot.deploy_ramdisk = Some(file_url(&found.ramdisk));
@@ -191,7 +230,9 @@ fn ramdisk_folder(data_dir: &Path) -> PathBuf {
 
 fn default_agent() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program; give --agent")?;
-    Ok(program.with_file_name("ferrite-agent"))
+    let beside = program.with_file_name("ferrite-agent");
+    let packaged = PathBuf::from(PACKAGED_AGENT);
+    Ok(if !beside.exists() && packaged.exists() { packaged } else { beside })
 }
 
 fn host_certificates() -> anyhow::Result<PathBuf> {
@@ -304,15 +345,22 @@ mod tests {
     }
 
     #[test]
-    fn uses_the_ramdisk_in_the_data_directory() {
+    fn uses_the_ramdisk_in_the_data_directory_before_the_packaged_one() {
         let data_dir = tempfile::tempdir().unwrap();
         let folder = data_dir.path().join("ramdisk");
+        let packaged = data_dir.path().join("packaged");
         let before = Config::default();
         let configured = |mut config: Config| {
-            use_data_dir_ramdisk(&mut config, data_dir.path());
+            use_first_ramdisk(&mut config, &[folder.clone(), packaged.clone()]);
             config
         };
         assert_eq!(configured(before.clone()).boot, before.boot);
+        std::fs::create_dir(&packaged).unwrap();
+        std::fs::write(packaged.join("kernel"), "kernel").unwrap();
+        std::fs::write(packaged.join("ramdisk"), "ramdisk").unwrap();
+        let url = format!("file://{}/kernel", packaged.canonicalize().unwrap().display());
+        assert_eq!(configured(before.clone()).boot.deploy_kernel, Some(url));
+        std::fs::remove_file(packaged.join("ramdisk")).unwrap();
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("kernel"), "kernel").unwrap();
         assert_eq!(
@@ -321,6 +369,7 @@ mod tests {
             "a kernel without a ramdisk is ignored"
         );
         std::fs::write(folder.join("ramdisk"), "ramdisk").unwrap();
+        std::fs::write(packaged.join("ramdisk"), "ramdisk").unwrap();
 
         let config = configured(before.clone());
         let folder = folder.canonicalize().unwrap();
@@ -339,6 +388,30 @@ mod tests {
 
         let mut named = before.clone();
         named.boot.deploy_ramdisk = Some("http://images/ramdisk".to_owned());
+        assert_eq!(configured(named.clone()).boot, named.boot);
+    }
+
+    #[test]
+    fn uses_the_ramdisks_of_architectures() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let folder = data_dir.path().canonicalize().unwrap().join("aarch64");
+        let configured = |mut config: Config| {
+            use_architecture_ramdisk(&mut config, "aarch64", &[data_dir.path().to_owned()]);
+            config
+        };
+        let before = Config::default();
+        assert_eq!(configured(before.clone()).boot, before.boot);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("kernel"), "kernel").unwrap();
+        std::fs::write(folder.join("ramdisk"), "ramdisk").unwrap();
+        let config = configured(before.clone());
+        let expected = format!("file://{}/ramdisk", folder.display());
+        assert_eq!(config.boot.deploy_ramdisk_by_arch.get("aarch64"), Some(&expected));
+        assert_eq!(config.boot.deploy_kernel_by_arch.len(), 1);
+        assert!(config.images.file_url_allowed_paths.contains(&folder));
+        let mut named = before;
+        let other = [("aarch64".to_owned(), "http://images/arm".to_owned())];
+        named.boot.deploy_kernel_by_arch = other.into();
         assert_eq!(configured(named.clone()).boot, named.boot);
     }
 

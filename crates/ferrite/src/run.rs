@@ -23,10 +23,10 @@ use ironic_client::{Api, ApiTarget};
 use node_model::PowerTarget;
 use serde_json::{Value, json};
 
-use crate::config::{AuthMode, Config, LogSection};
+use crate::config::{AuthMode, Config, ConfigSource, LogSection};
 use crate::process::{StopSignal, raise_open_file_limit};
 use crate::service::{FerriteService, prepare_data_dir, unix_socket_path};
-use crate::{ramdisk, serve, telemetry};
+use crate::{provisioning, ramdisk, serve, telemetry};
 use controller::RunController;
 use decide::RunOperation;
 use host_file::{HostFile, HostOperation};
@@ -325,7 +325,11 @@ impl SingleRun<'_> {
 
     /// The configuration of the service.
     fn config(&self, state: &StateDir) -> anyhow::Result<Config> {
-        let mut config = Config::load(self.options.config.as_deref(), std::env::vars())?;
+        let source = ConfigSource::read(self.options.config.as_deref(), std::env::vars())?;
+        let mut config = source.config(None)?;
+        if self.operation.boots_a_ramdisk() {
+            config = provisioning::resolve(&source, config)?;
+        }
         if let Ok(data_dir) = config.data_dir() {
             ramdisk::use_data_dir_ramdisk(&mut config, &data_dir);
         }

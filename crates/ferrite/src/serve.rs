@@ -10,10 +10,10 @@ use clap::Args;
 use driver_set::build_registry;
 use drivers::ExternalBootService;
 
-use crate::config::{AuthModes, Config, TlsMode};
+use crate::config::{AuthModes, Config, ConfigSource, TlsMode};
 use crate::process::{StopSignal, print_line, raise_open_file_limit};
 use crate::service::{FerriteService, prepare_data_dir};
-use crate::{ports, ramdisk, telemetry, tls};
+use crate::{ports, provisioning, ramdisk, telemetry, tls};
 
 /// Options of `ferrite serve`. They override the configuration.
 #[derive(Args, Debug)]
@@ -49,33 +49,43 @@ pub(crate) struct ServeArguments {
     database: Option<String>,
 }
 
+impl ServeArguments {
+    /// Overrides settings.
+    fn apply(&self, config: &mut Config) {
+        if self.data_dir.is_some() {
+            config.data_dir.clone_from(&self.data_dir);
+        }
+        if let Some(listen) = self.listen {
+            config.api.listen = listen;
+        }
+        if !self.boot_listen.is_empty() {
+            config.boot.listen.clone_from(&self.boot_listen);
+        }
+        if let Some(auth) = &self.auth {
+            config.api.auth = auth.clone();
+        }
+        if let Some(mode) = self.tls {
+            config.api.tls.mode = mode;
+        }
+        if self.tls_certificate.is_some() {
+            config.api.tls.certificate.clone_from(&self.tls_certificate);
+            config.api.tls.key.clone_from(&self.tls_key);
+        }
+        if self.database.is_some() {
+            config.database.url.clone_from(&self.database);
+        }
+    }
+}
+
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
-    let mut config = Config::load(arguments.config.as_deref(), std::env::vars())?;
-    if arguments.data_dir.is_some() {
-        config.data_dir.clone_from(&arguments.data_dir);
-    }
-    if let Some(listen) = arguments.listen {
-        config.api.listen = listen;
-    }
-    if !arguments.boot_listen.is_empty() {
-        config.boot.listen.clone_from(&arguments.boot_listen);
-    }
-    if let Some(auth) = &arguments.auth {
-        config.api.auth = auth.clone();
-    }
-    if let Some(mode) = arguments.tls {
-        config.api.tls.mode = mode;
-    }
-    if arguments.tls_certificate.is_some() {
-        config.api.tls.certificate.clone_from(&arguments.tls_certificate);
-        config.api.tls.key.clone_from(&arguments.tls_key);
-    }
-    if arguments.database.is_some() {
-        config.database.url.clone_from(&arguments.database);
-    }
+    let source = ConfigSource::read(arguments.config.as_deref(), std::env::vars())?;
+    let mut config = source.config(None)?;
+    arguments.apply(&mut config);
     config.check()?;
     telemetry::start(&config.log)?;
+    config = provisioning::resolve(&source, config)?;
+    arguments.apply(&mut config);
     raise_open_file_limit();
     let inspection = config.inspection()?;
     check(&config)?;
@@ -93,6 +103,8 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
 /// Checks everything that can be checked before the data directory and the database are created.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     config.dhcp.server_config()?;
+    let own = config.dhcp.dns_networks().iter().map(|(address, _)| *address).collect();
+    config.dns.upstreams(own)?;
     config.key_source()?;
     tls::check(config)?;
     build_registry(&config.drivers, Arc::new(ExternalBootService))
@@ -128,6 +140,7 @@ async fn run(
     let outcome = tokio::select! {
         () = stop.received() => Ok(()),
         error = service.failure() => Err(error),
+        error = provisioning::wait_for_replacement(&config) => Err(error),
     };
     tracing::info!("stopping");
     service.stop().await;
@@ -141,6 +154,9 @@ fn announce(service: &FerriteService, data_dir: &Path) {
     }
     if let Some(url) = &service.boot_url {
         print_line(&format!("machines boot from {url}"));
+    }
+    if let Some(url) = service.metrics_url() {
+        print_line(&format!("metrics are at {url}"));
     }
     if let Some(ca_file) = &service.ca_file {
         print_line(&format!("clients verify this server with {}", ca_file.display()));

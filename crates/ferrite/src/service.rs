@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
-use api_server::{ApiServer, ApiServerHandle, App, AppParts, Metrics, WEB_UI_ROUTES};
+use api_server::{
+    ApiServer, ApiServerHandle, App, AppParts, Metrics, MetricsServer, MetricsServerHandle,
+    WEB_UI_ROUTES,
+};
 use authentication::{Authenticator, FirstPassword};
 use conductor::{Conductor, ConductorParts, PxeFilter, RunningConductor};
 use driver_set::{DriverSettings, build_registry};
@@ -35,6 +38,7 @@ const MAX_SOCKET_PATH: usize = 107;
 /// The running server.
 pub(crate) struct FerriteService {
     server: ApiServerHandle,
+    metrics_server: Option<MetricsServerHandle>,
     /// Whether the API uses TLS.
     has_tls: bool,
     /// The file with the certificate of the own CA, if it has issued the certificate of the server.
@@ -125,10 +129,13 @@ impl FerriteService {
             Some(service) => Arc::clone(service).secure(server),
             None => server,
         };
+        let metrics_server = bind_metrics(config, &metrics)?;
         let boot = match &boot {
             Some(services) => {
                 let tls = tls_service.as_deref();
-                Some(BootServers::bind(config, services, data_dir, now, tls, &metrics)?)
+                let bound =
+                    BootServers::bind(config, services, &store, data_dir, now, tls, &metrics);
+                Some(bound.await?)
             }
             None => None,
         };
@@ -140,12 +147,14 @@ impl FerriteService {
         let (pxe_filter_stop, stopping) = watch::channel(false);
         let pxe_filter =
             pxe_filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
+        let metrics_server = metrics_server.map(MetricsServer::spawn).transpose()?;
         let server = server.spawn()?;
         let certificate_task = tls_service.as_ref().map(|service| {
             tokio::spawn(Arc::clone(service).maintain(config.clone(), store.clone(), now))
         });
         Ok(Self {
             server,
+            metrics_server,
             has_tls,
             ca_file: tls_service.and_then(|service| service.ca_file.clone()),
             certificate_task,
@@ -163,6 +172,11 @@ impl FerriteService {
     /// The address of the API.
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// The URL of the metrics, if they have a port of their own.
+    pub(crate) fn metrics_url(&self) -> Option<String> {
+        self.metrics_server.as_ref().map(|server| format!("http://{}/metrics", server.address()))
     }
 
     /// The URL of the API.
@@ -198,6 +212,15 @@ impl FerriteService {
         self.conductor.close_bmc_sessions().await;
         self.store.close();
     }
+}
+
+/// Binds the port of the metrics, if one is configured.
+fn bind_metrics(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<MetricsServer>> {
+    let Some(listen) = config.metrics.listen else { return Ok(None) };
+    let bound = MetricsServer::bind(listen, metrics.clone());
+    bound
+        .map(Some)
+        .map_err(|error| anyhow!("{}", ListenPurpose::Metrics.bind_error(listen, &error)))
 }
 
 /// Binds the Unix socket: the configured one, or the default one if its path can be used.

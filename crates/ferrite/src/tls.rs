@@ -276,6 +276,7 @@ fn certificate_names(config: &Config) -> anyhow::Result<CertificateNames> {
         &boot.api_url,
         &boot.external_callback_url,
         &boot.http_url,
+        &boot.https_url,
         &boot.external_http_url,
     ] {
         // Invalid URLs are reported elsewhere.

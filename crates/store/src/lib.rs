@@ -12,6 +12,7 @@
 mod agent_log;
 mod boot_plans;
 mod certificate_authority;
+mod dhcp_leases;
 mod engine;
 mod error;
 mod journal;
@@ -41,6 +42,7 @@ mod value;
 mod writer;
 
 pub use certificate_authority::StoredAuthority;
+pub use dhcp_leases::StoredDhcpLease;
 pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;
 pub use journal_search::{JournalSearch, StateEntry};
@@ -51,6 +53,7 @@ pub use key_rotation::{
 };
 pub use key_source::{KeyCommand, KeyFile, KeySource, KeySourceError, KeyVariable, MAX_KEYS_BYTES};
 pub use lease::{LeaseOwner, NodeLease};
+pub use migrate::SchemaUpgrade;
 pub use neighbours::CableFilter;
 pub use query::{ResourcePage, ResourceQuery};
 pub use reader::StoreReader;

@@ -11,6 +11,16 @@ use crate::reader::decode_field;
 use crate::schema::{Backfill, MIGRATIONS, Migration};
 use crate::value::SqlParam;
 
+/// The schema of a database before and after the outstanding migrations were applied. A database without
+/// tables has schema 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SchemaUpgrade {
+    /// The schema that was found.
+    pub before: i64,
+    /// The schema now.
+    pub after: i64,
+}
+
 /// Runs the migrations that the database has not applied yet. The caller holds the lock against
 /// other processes, and commits.
 ///
@@ -21,7 +31,7 @@ pub(crate) fn migrate(
     session: &mut dyn DatabaseSession,
     source: &Arc<dyn KeySource>,
     now: i64,
-) -> Result<(), StoreOpenError> {
+) -> Result<SchemaUpgrade, StoreOpenError> {
     let dialect = session.dialect();
     reject_foreign_tables(session)?;
     let table = expand_placeholders(
@@ -53,7 +63,7 @@ pub(crate) fn migrate(
         run_backfill(session, migration, keys.as_ref(), now).map_err(failed)?;
         tracing::info!(number = migration.number, name = migration.name, "database migrated");
     }
-    Ok(())
+    Ok(SchemaUpgrade { before: done, after: known })
 }
 
 /// Runs the backfill of a migration and records the migration as applied, in one transaction.
@@ -225,6 +235,27 @@ mod tests {
             assert_eq!(count, 1, "{repeatable}");
             let plain = repeatable.replace(" IF NOT EXISTS", "").replace(" IF EXISTS", "");
             assert_eq!(plain, *statement);
+        }
+    }
+
+    /// Processes of the previous version run until a rolling upgrade is finished, so they must work with
+    /// the tables of the next one.
+    #[test]
+    fn migrations_only_add() {
+        const LAST_WITH_RENAMES: i64 = 8;
+        let released = |migration: &&Migration| migration.number > LAST_WITH_RENAMES;
+        for migration in MIGRATIONS.iter().filter(released) {
+            for statement in migration.statements {
+                let adds = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX "]
+                    .iter()
+                    .any(|start| statement.starts_with(start))
+                    || statement.starts_with("ALTER TABLE ") && statement.contains(" ADD COLUMN ");
+                assert!(adds, "migration {}: {statement}", migration.number);
+                // Rows that the previous version inserts have no value for a new column.
+                let is_column = statement.contains(" ADD COLUMN ");
+                let needs_value = statement.contains("NOT NULL") && !statement.contains("DEFAULT");
+                assert!(!(is_column && needs_value), "migration {}: {statement}", migration.number);
+            }
         }
     }
 

@@ -6,6 +6,9 @@
 //! there (see [`crate::migrate`]). Statements are written once, with `{placeholders}` for types
 //! whose names differ between the engines. Unique indexes are named `<table>_<field>_unique`,
 //! because the API derives the field of a duplicate from the index name.
+//!
+//! A migration only adds tables, indexes and columns with a default: in a rolling upgrade, processes of the
+//! previous version use the new schema until they are replaced.
 
 use crate::engine::DatabaseSession;
 use crate::error::StoreError;
@@ -57,6 +60,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         ..Migration::new(12, "sealed secrets in more objects", &[])
     },
     Migration::new(13, "rotation of the sealing key", KEY_ROTATION),
+    Migration::new(14, "DHCP leases", DHCP_LEASES),
 ];
 
 impl Migration {
@@ -326,6 +330,17 @@ const KEY_ROTATION: &[&str] = &[
         id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, key_ids {text} NOT NULL,
         sealing_key_id {key} NOT NULL, seen_at {int} NOT NULL) {table}",
     "CREATE UNIQUE INDEX key_processes_uuid_unique ON key_processes (uuid)",
+];
+
+/// Leases of the DHCP servers of all processes. `client` is hexadecimal, and empty for an address that is used by a host without
+/// a lease.
+const DHCP_LEASES: &[&str] = &[
+    "CREATE TABLE dhcp_leases (
+        id {id}, address {key} NOT NULL, client {text} NOT NULL, expires_at {int} NOT NULL,
+        changed_at {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX dhcp_leases_address_unique ON dhcp_leases (address)",
+    "CREATE INDEX dhcp_leases_changed_at ON dhcp_leases (changed_at)",
+    "CREATE INDEX dhcp_leases_expires_at ON dhcp_leases (expires_at)",
 ];
 
 const IDENTITY_TABLES: &[&str] = &[

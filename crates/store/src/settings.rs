@@ -53,6 +53,11 @@ impl StoreSettings {
         }
     }
 
+    /// Whether the database is on a server, which several processes can use.
+    pub fn uses_server(&self) -> Result<bool, StoreOpenError> {
+        Ok(!matches!(self.address()?, DatabaseAddress::Sqlite(_)))
+    }
+
     pub(crate) fn key_source(&self) -> Arc<dyn KeySource> {
         match &self.key_source {
             Some(source) => Arc::clone(source),

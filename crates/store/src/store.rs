@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::engine::DatabaseSession;
 use crate::engine::job::{PendingRead, PendingWrite, run_read};
-use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite, SqliteSession, store_error};
+use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
 use crate::engine::workers::{DatabaseServer, WorkerPool};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
-use crate::migrate::migrate;
+use crate::migrate::{SchemaUpgrade, migrate};
 use crate::reader::StoreReader;
 use crate::settings::{DatabaseAddress, StoreSettings};
 use crate::writer::{PendingEffects, StoreWriter};
@@ -55,10 +55,7 @@ impl Store {
     /// Connects, runs outstanding migrations, and loads the sealing keys. Creates the key file on
     /// the first start.
     pub fn open(settings: &StoreSettings, clock: StoreClock) -> Result<Self, StoreOpenError> {
-        std::fs::create_dir_all(&settings.data_dir).map_err(|source| StoreOpenError::DataDir {
-            path: settings.data_dir.clone(),
-            source,
-        })?;
+        create_data_dir(settings)?;
         match settings.address()? {
             DatabaseAddress::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
             DatabaseAddress::Postgres(url) => {
@@ -67,6 +64,24 @@ impl Store {
             DatabaseAddress::MariaDb(url) => {
                 Self::open_server(settings, DatabaseServer::MariaDb(url), clock)
             }
+        }
+    }
+
+    /// Runs outstanding migrations without opening the store. Waits for other processes that do the same.
+    pub fn migrate(
+        settings: &StoreSettings,
+        clock: &StoreClock,
+    ) -> Result<SchemaUpgrade, StoreOpenError> {
+        create_data_dir(settings)?;
+        let run =
+            |session: &mut dyn DatabaseSession| migrate(session, &settings.key_source(), clock().0);
+        match settings.address()? {
+            DatabaseAddress::Sqlite(path) => {
+                let connection = Sqlite::connect(&path, settings.synchronous)?;
+                Sqlite::in_transaction(&connection, run)
+            }
+            DatabaseAddress::Postgres(url) => DatabaseServer::Postgres(url).with_first_session(run),
+            DatabaseAddress::MariaDb(url) => DatabaseServer::MariaDb(url).with_first_session(run),
         }
     }
 
@@ -202,14 +217,9 @@ impl Store {
         clock: StoreClock,
     ) -> Result<Self, StoreOpenError> {
         let connection = Sqlite::connect(path, settings.synchronous)?;
-        let run = |sql: &str| {
-            connection
-                .execute_batch(sql)
-                .map_err(|error| StoreOpenError::Prepare(store_error(error)))
-        };
-        run("BEGIN IMMEDIATE")?;
-        let prepared = prepare_database(&mut SqliteSession(&connection), settings, &clock)?;
-        run("COMMIT")?;
+        let prepared = Sqlite::in_transaction(&connection, |session| {
+            prepare_database(session, settings, &clock)
+        })?;
         Ok(Self::new(prepared, clock, |shared| StorageEngine::Sqlite {
             sqlite: Arc::new(Sqlite::start(path, connection, shared)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
@@ -270,6 +280,11 @@ impl StoreShared {
     pub(crate) fn has_journal_followers(&self) -> bool {
         self.position.receiver_count() > 0
     }
+}
+
+fn create_data_dir(settings: &StoreSettings) -> Result<(), StoreOpenError> {
+    std::fs::create_dir_all(&settings.data_dir)
+        .map_err(|source| StoreOpenError::DataDir { path: settings.data_dir.clone(), source })
 }
 
 /// Result of preparing a database before the store exists.

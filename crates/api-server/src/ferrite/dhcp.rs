@@ -26,12 +26,8 @@ async fn dhcp(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         let body = json!({"enabled": false, "networks": [], "leases": []});
         return Ok(ApiResponse::ok_value(&body));
     };
-    let services = boot.clone();
-    // Reads files.
-    let read = tokio::task::spawn_blocking(move || services.dhcp_leases()).await;
-    let (mut leases, problem) = match read {
-        Ok(Ok(leases)) => (leases, None),
-        Ok(Err(error)) => (Vec::new(), Some(error.to_string())),
+    let (mut leases, problem) = match boot.dhcp_leases().await {
+        Ok(leases) => (leases, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     leases.sort_by(|a, b| b.expires_at.cmp(&a.expires_at).then_with(|| a.address.cmp(&b.address)));

@@ -121,7 +121,7 @@ fn images_in_use(reader: &mut StoreReader<'_>) -> Result<BTreeMap<String, ImageU
 
 /// Removes credentials and query from a URL, which contain passwords and signatures. The second result
 /// is true if something was removed.
-fn without_secrets(source: &str) -> (String, bool) {
+pub(super) fn without_secrets(source: &str) -> (String, bool) {
     let (start, query) = source.split_once('?').map_or((source, None), |(a, b)| (a, Some(b)));
     let Some((scheme, rest)) = start.split_once("://") else {
         return (start.to_owned(), query.is_some());

@@ -20,6 +20,7 @@ mod journal_search;
 pub(crate) mod openapi;
 mod projects;
 mod quotas;
+mod ramdisks;
 mod search;
 mod sightings;
 mod tokens;
@@ -50,6 +51,7 @@ pub(crate) const ROUTES: &[&[ApiRoute]] = &[
     openapi::ROUTES,
     projects::ROUTES,
     quotas::ROUTES,
+    ramdisks::ROUTES,
     search::ROUTES,
     sightings::ROUTES,
     tokens::ROUTES,

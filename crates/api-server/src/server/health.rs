@@ -56,8 +56,10 @@ async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     })
 }
 
+/// Content type of metrics.
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 async fn metrics(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match request.app.metrics.render() {
         Ok(text) => Ok(ApiResponse::with_type(
             StatusCode::OK,

@@ -16,6 +16,7 @@ mod error;
 pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod metrics;
+pub(crate) mod metrics_listener;
 pub(crate) mod openid_login;
 mod parser_threads;
 mod request;

@@ -6,6 +6,8 @@ use boot_server::tftp::TftpOpenError;
 use boot_server::{DhcpLeaseIndex, DhcpLeaseRecord, DhcpLeaseStore as _, InMemoryDhcpLeaseStore};
 use node_model::{BootMethod, BootPlan, BootProof, BootPurpose, Node};
 
+use crate::DhcpLeaseLocation;
+
 use super::{BootRig, CLIENT, MAC, SCRIPT_PATH, bytes, rig_with_efi_kernel};
 
 const OTHER_MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 2];
@@ -14,8 +16,10 @@ impl BootRig {
     /// Leases the address of the test client to a NIC.
     pub(super) fn lease_to(&self, mac: [u8; 6]) {
         let index = DhcpLeaseIndex::default();
-        self.services.set_dhcp_leases(index);
-        let index = self.services.0.leases.get().unwrap();
+        self.services.set_dhcp_leases(DhcpLeaseLocation::Files { index, files: Vec::new() });
+        let Some(DhcpLeaseLocation::Files { index, .. }) = self.services.0.leases.get() else {
+            panic!("the leases are in files");
+        };
         let mut store = index.indexed(Box::new(InMemoryDhcpLeaseStore::default()));
         store.record(DhcpLeaseRecord {
             address: CLIENT.parse().unwrap(),

@@ -16,7 +16,12 @@ async fn rejects_invalid_settings_at_start() {
     let now: store::StoreClock = Arc::new(|| Timestamp(0));
     let store = Store::open(&store::StoreSettings::in_dir(folder.path()), now.clone()).unwrap();
     type Change = fn(&mut BootServiceSettings);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 11] = [
+        (|boot| boot.https_url = Some("http://10.0.0.1".to_owned()), "boot.https_url"),
+        (|boot| boot.path_prefix = Some("images".to_owned()), "boot.path_prefix"),
+        (|boot| boot.path_prefix = Some("/".to_owned()), "boot.path_prefix"),
+        (|boot| boot.path_prefix = Some("/a/../b".to_owned()), "boot.path_prefix"),
+        (|boot| boot.path_prefix = Some("/vmedia".to_owned()), "boot.path_prefix"),
         (|boot| boot.http_url = Some("hello".to_owned()), "boot.http_url"),
         (|boot| boot.api_url = Some("http://x y".to_owned()), "boot.api_url"),
         (|boot| boot.deploy_kernel = Some("hello".to_owned()), "boot.deploy_kernel"),

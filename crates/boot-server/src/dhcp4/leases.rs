@@ -147,10 +147,7 @@ impl DhcpLeases4 {
 
     /// Makes an address unavailable for one hour.
     pub(super) fn quarantine(&mut self, address: Ipv4Addr, now: Timestamp) {
-        if let Some(old) = self.by_address.remove(&address) {
-            self.unknown_holders.remove(old.unknown_on, address, old.expires_at);
-            self.unlink_client(&old.client, address);
-        }
+        self.remove_entry(address);
         let expires_at = now.plus(CONFLICT_TIME);
         let lease = DhcpLease4 {
             client: DhcpClientKey::default(),
@@ -168,13 +165,63 @@ impl DhcpLeases4 {
         });
     }
 
-    /// Makes the recorded DHCP leases durable. Replies may be sent only after that.
+    /// Makes the recorded DHCP leases durable. Replies may be sent only after that. Returns the addresses that
+    /// another process has leased to another client; they must not be assigned.
     ///
     /// # Errors
     /// If the store cannot be written.
-    pub fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    pub fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError> {
         self.is_dirty = false;
-        self.store.commit()
+        let conflicts = self.store.commit()?;
+        let addresses = conflicts.iter().map(|record| record.address).collect();
+        self.apply(conflicts);
+        Ok(addresses)
+    }
+
+    /// Applies what other processes recorded.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError> {
+        let changes = self.store.changes()?;
+        self.apply(changes);
+        Ok(())
+    }
+
+    /// Replaces entries by records of other processes. Their holders count as unknown machines, as after a
+    /// restart.
+    fn apply(&mut self, mut records: Vec<DhcpLeaseRecord>) {
+        // The lease of a client that expires last wins.
+        records.sort_by_key(|record| record.expires_at);
+        for DhcpLeaseRecord { address, client, expires_at } in records {
+            let IpAddr::V4(address) = address else { continue };
+            let state =
+                if client.is_empty() { DhcpLeaseState::Conflict } else { DhcpLeaseState::Leased };
+            let is_known = self.by_address.get(&address).is_some_and(|lease| {
+                *lease.client == *client && lease.state == state && lease.expires_at == expires_at
+            });
+            if is_known {
+                continue;
+            }
+            if client.is_empty() {
+                self.remove_entry(address);
+                let client = DhcpClientKey::default();
+                let lease = DhcpLease4 { client, state, expires_at, unknown_on: None };
+                self.by_address.insert(address, lease);
+            } else {
+                let holder = LeaseHolder { client: &client, unknown_on: None };
+                self.insert(holder, address, state, expires_at);
+                self.unknown_holders.add_loaded(address, expires_at);
+            }
+            self.full_until.clear();
+        }
+    }
+
+    fn remove_entry(&mut self, address: Ipv4Addr) {
+        if let Some(old) = self.by_address.remove(&address) {
+            self.unknown_holders.remove(old.unknown_on, address, old.expires_at);
+            self.unlink_client(&old.client, address);
+        }
     }
 
     /// Returns whether anything was recorded since the last commit.
@@ -369,8 +416,16 @@ impl DurableDhcpLeases for DhcpLeases4 {
         self.needs_commit()
     }
 
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError> {
         self.commit()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.store.is_stale()
+    }
+
+    fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError> {
+        self.refresh()
     }
 }
 

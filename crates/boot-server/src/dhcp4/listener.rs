@@ -17,7 +17,9 @@ use super::leases::DhcpLeases4;
 use super::outcome::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
 use super::server::Dhcp4Server;
 use crate::conflict_probe::ConflictProber;
-use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
+use crate::dhcp_loop::{
+    self, DhcpCommit, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage,
+};
 use crate::neighbour_table::NeighbourTable;
 use crate::sockets::{self, SocketBindError};
 use crate::{
@@ -56,10 +58,12 @@ impl Dhcp4Listener {
             let ports: &[u16] = match settings.interface_mode(interface) {
                 DhcpMode::Off => &[],
                 DhcpMode::Proxy => &[SERVER_PORT, PXE_PORT],
-                DhcpMode::Reserve | DhcpMode::Discover if settings.has_relayed_proxy_subnet() => {
+                DhcpMode::Reserve | DhcpMode::Discover | DhcpMode::All
+                    if settings.has_relayed_proxy_subnet() =>
+                {
                     &[SERVER_PORT, PXE_PORT]
                 }
-                DhcpMode::Reserve | DhcpMode::Discover => &[SERVER_PORT],
+                DhcpMode::Reserve | DhcpMode::Discover | DhcpMode::All => &[SERVER_PORT],
             };
             let name = &interface.name;
             let open = |port: u16| -> Result<DhcpSocket, SocketBindError> {
@@ -175,9 +179,11 @@ impl DhcpProtocol for Dhcp4Protocol {
         &mut self,
         incoming: IncomingDhcpMessage<ReceivedDhcp4Packet>,
         mut response: Dhcp4Response,
-        is_durable: bool,
+        commit: &DhcpCommit,
     ) {
-        if !is_durable && matches!(response.outcome, Dhcp4Outcome::Leased(_)) {
+        if let Dhcp4Outcome::Leased(address) = response.outcome
+            && !commit.is_durable(address.into())
+        {
             response.outcome = Dhcp4Outcome::LeaseNotStored;
             response.no_loadable_boot_file = false;
             response.reply = None;

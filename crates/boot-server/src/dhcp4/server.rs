@@ -91,10 +91,10 @@ impl Dhcp4Server {
         let (outcome, reply) = match (subnet.mode, info.port) {
             (DhcpMode::Off, _) => (Dhcp4Outcome::Disabled, None),
             (DhcpMode::Proxy, _) => proxy_dhcp(&exchange, message_type),
-            (DhcpMode::Reserve | DhcpMode::Discover, Dhcp4Port::Dhcp) => {
+            (DhcpMode::Reserve | DhcpMode::Discover | DhcpMode::All, Dhcp4Port::Dhcp) => {
                 serve_addresses(&exchange, message_type, leases)
             }
-            (DhcpMode::Reserve | DhcpMode::Discover, Dhcp4Port::Pxe) => {
+            (DhcpMode::Reserve | DhcpMode::Discover | DhcpMode::All, Dhcp4Port::Pxe) => {
                 (Dhcp4Outcome::Invalid, None)
             }
         };
@@ -241,7 +241,7 @@ fn reason_not_served(exchange: &Dhcp4Exchange<'_>, renews: bool) -> Option<Dhcp4
             (!instructions.is_booting && !renews && !has_reservation)
                 .then_some(Dhcp4Outcome::BootsFromDisk)
         }
-        DhcpMode::Discover => None,
+        DhcpMode::Discover | DhcpMode::All => None,
     }
 }
 
@@ -374,6 +374,8 @@ fn decline(
     if !leases.holds(&exchange.client, address, now) {
         return (Dhcp4Outcome::Invalid, None);
     }
+    // Other processes accept the quarantine only for an address that no client holds.
+    leases.release(&exchange.client, address, now);
     leases.quarantine(address, now);
     (Dhcp4Outcome::Declined(address), None)
 }

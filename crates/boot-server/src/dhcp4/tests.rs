@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the DHCPv4 server without sockets: single exchanges, and properties over arbitrary packets.
 
+mod shared_leases;
+
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -258,6 +260,11 @@ fn modes_decide_which_machines_get_a_reply() {
         (DhcpMode::Discover, NETBOOT, None),
         (DhcpMode::Discover, VIRTUAL_MEDIA, None),
         (DhcpMode::Discover, DISK, Some(V::BootsFromDisk)),
+        (DhcpMode::All, UNKNOWN, None),
+        (DhcpMode::All, UNKNOWN_RESERVED, offered(51)),
+        (DhcpMode::All, NETBOOT, None),
+        (DhcpMode::All, DISK, None),
+        (DhcpMode::All, IGNORED, Some(V::Ignored)),
     ];
     for (mode, number, expected) in table {
         let mut server = TestDhcp4Server::new(mode);
@@ -268,7 +275,7 @@ fn modes_decide_which_machines_get_a_reply() {
             None => assert!(matches!(response.outcome, V::Offered(_)), "{mode:?} {number}"),
         }
         let not_loadable = number == VIRTUAL_MEDIA;
-        let from_disk = mode == DhcpMode::Reserve && matches!(number, DISK | UNKNOWN_RESERVED);
+        let from_disk = number == DISK || (mode == DhcpMode::Reserve && number == UNKNOWN_RESERVED);
         let boots = response.reply.is_some() && !from_disk && !not_loadable;
         assert_eq!(response.boot_file.is_some(), boots, "{mode:?} {number}");
         let is_reported = response.reply.is_some() && not_loadable;

@@ -79,13 +79,58 @@ impl DhcpLeases6 {
         })
     }
 
-    /// Makes the recorded DHCP leases durable. Replies may be sent only after that.
+    /// Makes the recorded DHCP leases durable. Replies may be sent only after that. Returns the addresses that
+    /// another process has leased to another client; they must not be assigned.
     ///
     /// # Errors
     /// If the store cannot be written.
-    pub fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    pub fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError> {
         self.is_dirty = false;
-        self.store.commit()
+        let conflicts = self.store.commit()?;
+        let addresses = conflicts.iter().map(|record| record.address).collect();
+        self.apply(conflicts);
+        Ok(addresses)
+    }
+
+    /// Applies what other processes recorded.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError> {
+        let changes = self.store.changes()?;
+        self.apply(changes);
+        Ok(())
+    }
+
+    fn apply(&mut self, mut records: Vec<DhcpLeaseRecord>) {
+        records.sort_by_key(|record| record.expires_at);
+        for record in records {
+            let IpAddr::V6(address) = record.address else { continue };
+            let is_leased = !record.client.is_empty();
+            let is_known = self.by_address.get(&address).is_some_and(|entry| {
+                *entry.client == *record.client
+                    && entry.expires_at == record.expires_at
+                    && entry.is_leased == is_leased
+            });
+            if is_known {
+                continue;
+            }
+            if is_leased {
+                self.insert(&record.client, address, true, record.expires_at);
+            } else {
+                let entry = DhcpLease6 {
+                    client: Box::default(),
+                    is_leased: false,
+                    expires_at: record.expires_at,
+                };
+                if let Some(old) = self.by_address.insert(address, entry)
+                    && self.by_client.get(&old.client) == Some(&address)
+                {
+                    self.by_client.remove(&old.client);
+                }
+            }
+            self.full_until = None;
+        }
     }
 
     /// Returns whether anything was recorded since the last commit.
@@ -173,7 +218,8 @@ impl DhcpLeases6 {
     }
 
     pub(super) fn decline(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
-        let was_held = self.holds(client, address, now);
+        // Other processes accept the conflict only for an address that no client holds.
+        let was_held = self.release(client, address, now);
         if was_held {
             let expires_at = now.plus(CONFLICT_TIME);
             self.by_client.remove(client);
@@ -242,8 +288,16 @@ impl DurableDhcpLeases for DhcpLeases6 {
         self.needs_commit()
     }
 
-    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
+    fn commit(&mut self) -> Result<Vec<IpAddr>, DhcpLeaseStoreError> {
         self.commit()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.store.is_stale()
+    }
+
+    fn refresh(&mut self) -> Result<(), DhcpLeaseStoreError> {
+        self.refresh()
     }
 }
 

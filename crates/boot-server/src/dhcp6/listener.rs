@@ -10,7 +10,9 @@ use super::exchange::Dhcp6PacketInfo;
 use super::leases::DhcpLeases6;
 use super::outcome::{Dhcp6Outcome, Dhcp6Response};
 use super::server::Dhcp6Server;
-use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
+use crate::dhcp_loop::{
+    self, DhcpCommit, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage,
+};
 use crate::sockets::{self, SocketBindError};
 use crate::{
     BootEvent, BootEventDetail, BootSnapshot, DhcpListenError, DhcpMode, DhcpServices,
@@ -112,9 +114,11 @@ impl DhcpProtocol for Dhcp6Protocol {
         &mut self,
         incoming: IncomingDhcpMessage<ReceivedDhcp6Message>,
         mut response: Dhcp6Response,
-        is_durable: bool,
+        commit: &DhcpCommit,
     ) {
-        if !is_durable && matches!(response.outcome, Dhcp6Outcome::Leased(_)) {
+        if let Dhcp6Outcome::Leased(address) = response.outcome
+            && !commit.is_durable(address.into())
+        {
             response.outcome = Dhcp6Outcome::LeaseNotStored;
             response.no_loadable_boot_file = false;
             response.reply = None;

@@ -348,6 +348,7 @@ fn reason_not_served(
             let boots_from_disk = instructions.is_known && !instructions.is_booting;
             (boots_from_disk && !gives_up && !keeps).then_some(Dhcp6Outcome::BootsFromDisk)
         }
+        DhcpMode::All => None,
     }
 }
 

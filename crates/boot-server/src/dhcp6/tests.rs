@@ -222,6 +222,8 @@ fn modes_decide_which_machines_get_a_reply() {
         (DhcpMode::Reserve, KNOWN, false),
         (DhcpMode::Reserve, VIRTUAL_MEDIA, true),
         (DhcpMode::Discover, VIRTUAL_MEDIA, true),
+        (DhcpMode::All, DISK, false),
+        (DhcpMode::All, 9, false),
     ] {
         let mut server = TestDhcp6Server::new(mode, range);
         let query = firmware(

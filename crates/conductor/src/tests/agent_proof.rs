@@ -65,7 +65,7 @@ impl BootService for LeasingService {
         ExternalBootService.config_drive(target).await
     }
 
-    fn is_leased_to(&self, address: IpAddr, macs: &[Mac]) -> bool {
+    fn is_leased_to(&self, address: IpAddr, _: Option<&[u8]>, macs: &[Mac]) -> bool {
         address == AGENT_ADDRESS && macs.iter().any(|mac| mac.as_str() == MAC)
     }
 

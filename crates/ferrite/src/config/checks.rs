@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             file.display()
         );
     }
+    config.provisioning.check()?;
     config.check_client_certificates()?;
     check_step_names(config)?;
     check_log_level(&config.log.level)

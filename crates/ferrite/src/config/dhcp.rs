@@ -25,18 +25,19 @@ pub(crate) struct DhcpSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DhcpNetwork {
-    /// The interface of the network; requests on other interfaces are ignored. A network without an
+    /// The interface of the network, such as `eth1` or `{provisioning_interface}`; requests on other interfaces are ignored. A network without an
     /// interface is served through relays, which send to an interface of another network. An interface
     /// can have one network per IP version, because a client without an address does not state its
     /// network.
     pub(crate) interface: Option<String>,
-    /// The server's address and prefix length on the interface, such as `10.0.0.1/24` or `fd00::1/64`;
-    /// without an interface any address of the network.
+    /// The server's address and prefix length on the interface, such as `10.0.0.1/24`, `fd00::1/64` or
+    /// `{provisioning_address}/24`; without an interface any address of the network.
     pub(crate) address: String,
     /// Which machines get replies: `off` none; `proxy` enrolled machines that should boot from the
     /// network and get their addresses from another server; `reserve` enrolled machines only;
     /// `discover` unknown machines, which boot the inspection ramdisk, and enrolled ones that should
-    /// boot from the network.
+    /// boot from the network; `all` every machine, enrolled ones as with `reserve` and unknown ones as with
+    /// `discover`.
     #[serde(default)]
     pub(crate) mode: DhcpModeSetting,
     /// Address ranges for leases, such as `10.0.0.100-10.0.0.200`.
@@ -50,6 +51,10 @@ pub(crate) struct DhcpNetwork {
     /// DNS servers.
     #[serde(default)]
     pub(crate) dns: Vec<IpAddr>,
+    /// Forward DNS queries of machines on this network, on port 53 of `address`; machines get it as their DNS
+    /// server instead of `dns`. See `[dns]`.
+    #[serde(default)]
+    pub(crate) serve_dns: bool,
     /// NTP servers.
     #[serde(default)]
     pub(crate) ntp: Vec<Ipv4Addr>,
@@ -59,8 +64,8 @@ pub(crate) struct DhcpNetwork {
     pub(crate) mtu: Option<u16>,
     /// Lease time in seconds; 3600 by default.
     pub(crate) lease_time: Option<u64>,
-    /// Percentage of the IPv4 addresses in `ranges` that unknown machines may hold in `discover` mode, 1 to
-    /// 100; 75 by default. The others are left for enrolled machines, whatever an attacker requests.
+    /// Percentage of the IPv4 addresses in `ranges` that unknown machines may hold in the modes `discover` and
+    /// `all`, 1 to 100; 75 by default. The others are left for enrolled machines, whatever an attacker requests.
     pub(crate) unknown_share: Option<u8>,
     /// Another TFTP server.
     pub(crate) tftp_server: Option<IpAddr>,
@@ -81,8 +86,10 @@ pub(crate) enum DhcpModeSetting {
     Proxy,
     /// Enrolled machines.
     Reserve,
-    /// Unknown machines too.
+    /// Unknown machines, and enrolled ones that boot from the network.
     Discover,
+    /// All machines.
+    All,
 }
 
 /// Minimum lease time: firmware does not renew leases while a machine boots.
@@ -98,6 +105,17 @@ pub(crate) struct DhcpServerConfig {
     pub(crate) subnets6: Vec<dhcp6::Dhcp6Subnet>,
 }
 
+impl DhcpServerConfig {
+    /// Returns a function that checks whether an address is on a served network.
+    pub(crate) fn client_check(&self) -> Arc<dyn Fn(IpAddr) -> bool + Send + Sync> {
+        let (subnets4, subnets6) = (self.v4.subnets.clone(), self.subnets6.clone());
+        Arc::new(move |address| match address {
+            IpAddr::V4(address) => subnets4.iter().any(|subnet| subnet.contains(address)),
+            IpAddr::V6(address) => subnets6.iter().any(|subnet| subnet.contains(address)),
+        })
+    }
+}
+
 impl From<DhcpModeSetting> for boot_server::DhcpMode {
     fn from(mode: DhcpModeSetting) -> Self {
         match mode {
@@ -105,6 +123,7 @@ impl From<DhcpModeSetting> for boot_server::DhcpMode {
             DhcpModeSetting::Proxy => Self::Proxy,
             DhcpModeSetting::Reserve => Self::Reserve,
             DhcpModeSetting::Discover => Self::Discover,
+            DhcpModeSetting::All => Self::All,
         }
     }
 }
@@ -136,9 +155,16 @@ impl DhcpSection {
         Ok(servers)
     }
 
-    /// Whether a network has the mode `discover`.
+    /// Whether unknown machines boot from a network.
     pub(crate) fn discovers(&self) -> bool {
-        self.networks.iter().any(|network| network.mode == DhcpModeSetting::Discover)
+        let boots = |mode| boot_server::DhcpMode::from(mode).boots_unknown_machines();
+        self.networks.iter().any(|network| boots(network.mode))
+    }
+
+    /// The networks with a DNS forwarder, with their addresses.
+    pub(crate) fn dns_networks(&self) -> Vec<(IpAddr, &DhcpNetwork)> {
+        let served = self.networks.iter().filter(|network| network.serve_dns);
+        served.filter_map(|network| Some((network.prefix().ok()?.0, network))).collect()
     }
 
     /// The server's addresses on served networks with their interfaces.
@@ -156,6 +182,7 @@ impl DhcpSection {
 impl DhcpNetwork {
     fn add_to(&self, servers: &mut DhcpServerConfig) -> anyhow::Result<()> {
         let (address, prefix) = self.prefix()?;
+        self.check_dns()?;
         let name =
             self.interface.as_deref().filter(|_| self.mode != DhcpModeSetting::Off).map(Arc::from);
         match address {
@@ -177,6 +204,24 @@ impl DhcpNetwork {
             }
         }
         Ok(())
+    }
+
+    fn check_dns(&self) -> anyhow::Result<()> {
+        if !self.serve_dns {
+            return Ok(());
+        }
+        if !self.dns.is_empty() {
+            bail!("serve_dns and dns exclude each other; set one of them");
+        }
+        if self.interface.is_none() {
+            bail!("serve_dns requires an interface; for a relayed network set dns");
+        }
+        match self.mode {
+            DhcpModeSetting::Off | DhcpModeSetting::Proxy => {
+                bail!("serve_dns requires a mode that assigns addresses: reserve, discover or all")
+            }
+            DhcpModeSetting::Reserve | DhcpModeSetting::Discover | DhcpModeSetting::All => Ok(()),
+        }
     }
 
     fn prefix(&self) -> anyhow::Result<(IpAddr, u8)> {
@@ -239,6 +284,9 @@ impl DhcpNetwork {
         subnet.gateway = self.gateway;
         subnet.dns =
             self.dns.iter().map(|dns| require_ipv4("dns", *dns)).collect::<anyhow::Result<_>>()?;
+        if self.serve_dns {
+            subnet.dns = vec![address];
+        }
         subnet.ntp.clone_from(&self.ntp);
         subnet.domain = self.domain.as_deref().map(Arc::from);
         subnet.mtu = self.mtu;
@@ -278,6 +326,9 @@ impl DhcpNetwork {
         }
         subnet.dns =
             self.dns.iter().map(|dns| require_ipv6("dns", *dns)).collect::<anyhow::Result<_>>()?;
+        if self.serve_dns {
+            subnet.dns = vec![address];
+        }
         subnet.tftp_server =
             self.tftp_server.map(|it| require_ipv6("tftp_server", it)).transpose()?;
         if let Some(time) = self.lease_time()? {
@@ -397,6 +448,19 @@ mod tests {
             ("address = \"10.0.0.1/24\"\ndns = [\"fd00::1\"]", "dns is fd00::1"),
             ("address = \"10.0.0.1/24\"\ntftp_server = \"fd00::1\"", "tftp_server is fd00::1"),
             ("address = \"fd00::1/64\"\ntftp_server = \"10.0.0.1\"", "tftp_server is 10.0.0.1"),
+            (
+                "address = \"10.0.0.1/24\"\nmode = \"all\"\nserve_dns = true",
+                "requires an interface",
+            ),
+            (
+                "address = \"10.0.0.1/24\"\ninterface = \"eth1\"\nmode = \"all\"\nserve_dns = true\n\
+                 dns = [\"10.0.0.2\"]",
+                "exclude each other",
+            ),
+            (
+                "address = \"10.0.0.1/24\"\ninterface = \"eth1\"\nmode = \"proxy\"\nserve_dns = true",
+                "a mode that assigns addresses",
+            ),
             ("address = \"10.0.0.1/24\"\nmode = \"reserve\"", "no IPv4 network has an interface"),
             ("address = \"fd00::1/64\"\nmode = \"reserve\"", "no IPv6 network has an interface"),
             (

@@ -9,6 +9,12 @@ use super::Config;
 
 /// Sections: name, title, source file of the struct, name of the struct.
 const SECTIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "provisioning",
+        "This host's address on the provisioning network",
+        include_str!("provisioning.rs"),
+        "ProvisioningSection",
+    ),
     ("api", "The HTTP API", include_str!("../config.rs"), "ApiSection"),
     ("api.tls", "TLS of the API and the file service", include_str!("tls.rs"), "TlsSection"),
     (
@@ -68,6 +74,12 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
     ("images", "Images", include_str!("../../../boot-plans/src/settings.rs"), "ImageSettings"),
     ("dhcp", "DHCP and TFTP", include_str!("dhcp.rs"), "DhcpSection"),
     ("[dhcp.networks]", "A DHCP network", include_str!("dhcp.rs"), "DhcpNetwork"),
+    (
+        "dns",
+        "The DNS forwarder on DHCP networks with `serve_dns`",
+        include_str!("dns.rs"),
+        "DnsSection",
+    ),
     ("inspection", "In-band inspection", include_str!("../config.rs"), "InspectionSection"),
     (
         "auto_discovery",
@@ -82,6 +94,7 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
         include_str!("../../../conductor/src/pxe_filter.rs"),
         "PxeFilterSettings",
     ),
+    ("metrics", "A separate port for metrics", include_str!("../config.rs"), "MetricsSection"),
     ("log", "Logging to standard error", include_str!("../config.rs"), "LogSection"),
 ];
 

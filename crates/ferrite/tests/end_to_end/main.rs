@@ -5,8 +5,10 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 mod agent_fleet;
+mod agent_ramdisks;
 mod client_certificates;
 mod commands;
+mod database_command;
 mod demo;
 mod durability;
 mod identity;
@@ -15,6 +17,7 @@ mod journal;
 mod lab_deployments;
 mod netboot;
 mod overload;
+mod provisioning_network;
 mod real_bmcs;
 mod real_clients;
 mod replicas;
@@ -24,5 +27,7 @@ mod seeded_random;
 mod sim_command;
 mod slow_bmcs;
 mod start_and_stop;
+mod test_database;
+mod test_namespaces;
 mod test_process;
 mod tls;

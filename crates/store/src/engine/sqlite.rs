@@ -109,6 +109,22 @@ impl Sqlite {
         Ok(connection)
     }
 
+    /// Runs `prepare` in a transaction that excludes other writers. It is committed if `prepare` succeeds.
+    pub(crate) fn in_transaction<T>(
+        connection: &Connection,
+        prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError>,
+    ) -> Result<T, StoreOpenError> {
+        let run = |sql: &str| {
+            connection
+                .execute_batch(sql)
+                .map_err(|error| StoreOpenError::Prepare(store_error(error)))
+        };
+        run("BEGIN IMMEDIATE")?;
+        let prepared = prepare(&mut SqliteSession(connection))?;
+        run("COMMIT")?;
+        Ok(prepared)
+    }
+
     /// Starts the writer thread.
     pub(crate) fn start(path: &Path, connection: Connection, shared: Arc<StoreShared>) -> Self {
         let (queue, jobs) = channel();
@@ -387,7 +403,7 @@ impl ToSql for SqlParam<'_> {
 }
 
 /// Maps an SQLite error to a store error.
-pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
+fn store_error(error: rusqlite::Error) -> StoreError {
     const UNIQUE: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
     const PRIMARY_KEY: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY;
     const FOREIGN_KEY: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY;

@@ -11,6 +11,7 @@ mod agent_logs;
 mod boot_plans;
 mod certificate_authority;
 mod corrupt_values;
+mod dhcp_leases;
 mod identity;
 mod journal;
 mod key_rotation;

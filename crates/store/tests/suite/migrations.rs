@@ -325,9 +325,9 @@ fn drop_newer_tables(db: &TestDatabase) {
     });
 }
 
-/// Reverts migration 13.
+/// Reverts the migrations from 13 on.
 pub(crate) fn drop_key_tables(db: &TestDatabase) {
-    for table in ["key_rotations", "key_processes"] {
+    for table in ["dhcp_leases", "key_rotations", "key_processes"] {
         db.sql(&format!("DROP TABLE {table}"));
     }
 }

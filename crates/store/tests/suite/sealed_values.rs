@@ -50,6 +50,7 @@ const OTHER_TABLES: &[&str] = &[
     "boot_method_stats",
     "chassis",
     "conductors",
+    "dhcp_leases",
     "firmware_components",
     "flavours",
     "inventories",

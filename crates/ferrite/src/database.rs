@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrite database migrate`: applies the schema migrations of this version and exits.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use command_line::CliExitCode;
+use store::{SchemaUpgrade, Store, StoreClock, StoreOpenError};
+
+use crate::config::Config;
+use crate::process::print_line;
+use crate::service::{now, prepare_data_dir};
+use crate::{print_error, telemetry};
+
+/// Commands of `ferrite database`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum DatabaseCommand {
+    /// Apply the migrations of this version, and exit. Does nothing if there are none. Exit codes: 4 if a
+    /// newer version has migrated the database, 6 if the database is not reachable or another process
+    /// migrates it for too long, 2 for other errors.
+    Migrate(MigrateArguments),
+}
+
+/// Options of `ferrite database migrate`.
+#[derive(Args, Debug)]
+pub(crate) struct MigrateArguments {
+    /// The configuration file (TOML) of the server.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data directory of the server.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The database, such as postgresql://user:password@host/ferrite.
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+}
+
+/// Runs a command.
+pub(crate) fn run(command: &DatabaseCommand) -> ExitCode {
+    let DatabaseCommand::Migrate(arguments) = command;
+    match arguments.migrate() {
+        Ok(upgrade) => {
+            print_line(&summary(upgrade));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            print_error(&error);
+            ExitCode::from(exit_code(&error) as u8)
+        }
+    }
+}
+
+impl MigrateArguments {
+    fn migrate(&self) -> anyhow::Result<SchemaUpgrade> {
+        let mut config = Config::load(self.config.as_deref(), std::env::vars())?;
+        if self.data_dir.is_some() {
+            config.data_dir.clone_from(&self.data_dir);
+        }
+        if self.database.is_some() {
+            config.database.url.clone_from(&self.database);
+        }
+        telemetry::start(&config.log)?;
+        let data_dir = config.data_dir()?;
+        let settings = config.store_with_keys(&data_dir)?;
+        // A SQLite file is not migrated while a server of another version uses it. Servers with a database
+        // server continue.
+        let _data_dir_lock = match settings.uses_server()? {
+            true => None,
+            false => Some(prepare_data_dir(&data_dir, "--data-dir")?),
+        };
+        let clock: StoreClock = Arc::new(now);
+        Ok(Store::migrate(&settings, &clock)?)
+    }
+}
+
+fn summary(SchemaUpgrade { before, after }: SchemaUpgrade) -> String {
+    if before == after {
+        format!("the database has schema {after}; no migration is outstanding")
+    } else {
+        format!("the database was migrated from schema {before} to {after}")
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> CliExitCode {
+    match error.downcast_ref::<StoreOpenError>() {
+        Some(StoreOpenError::NewerSchema { .. }) => CliExitCode::Rejected,
+        Some(StoreOpenError::Connect { .. } | StoreOpenError::Busy { .. }) => {
+            CliExitCode::Unreachable
+        }
+        _ => CliExitCode::Usage,
+    }
+}
