@@ -189,6 +189,21 @@ const BROWSER: &[RequiredPackage] = &[
 /// Debian's Chromium.
 pub(crate) const CHROMIUM: &str = "/usr/bin/chromium";
 
+const PACKAGE_TOOLS: &[RequiredPackage] = &[
+    RequiredPackage {
+        description: "tools for container images",
+        packages: &["skopeo", "umoci", "runc"],
+        is_installed: || ["skopeo", "umoci", "runc"].iter().all(|name| is_program(name)),
+    },
+    RequiredPackage {
+        description: "checkers of Debian packages and units",
+        packages: &["lintian", "systemd", "binutils"],
+        is_installed: || {
+            ["lintian", "systemd-analyze", "strip"].iter().all(|name| is_program(name))
+        },
+    },
+];
+
 const BOOT_PEERS: &[RequiredPackage] = &[
     RequiredPackage {
         description: "dnsmasq",
@@ -205,7 +220,7 @@ const BOOT_PEERS: &[RequiredPackage] = &[
 
 /// Installs everything that `cargo xtask test` needs.
 pub(crate) fn all_for_tests(interrupt: &Interrupt) -> Result<()> {
-    ensure(&[SERVERS, PYTHON, LAB, BOOT, BROWSER].concat(), interrupt)
+    ensure(&[SERVERS, PYTHON, LAB, BOOT, BROWSER, PACKAGE_TOOLS].concat(), interrupt)
 }
 
 /// Installs the database servers and returns the paths of their programs.
@@ -227,6 +242,11 @@ pub(crate) fn installed_database_programs() -> Result<DatabasePrograms> {
 /// Installs what the benchmarks with machines need.
 pub(crate) fn lab_and_boot(interrupt: &Interrupt) -> Result<()> {
     ensure(&[PYTHON, LAB, BOOT].concat(), interrupt)
+}
+
+/// Installs the programs that validate packages.
+pub(crate) fn package_tools(interrupt: &Interrupt) -> Result<()> {
+    ensure(&[PYTHON, PACKAGE_TOOLS].concat(), interrupt)
 }
 
 /// Installs the servers that our boot services are measured against.
@@ -303,7 +323,7 @@ fn is_program(name: &str) -> bool {
         || ["/usr/sbin", "/sbin"].iter().any(|folder| Path::new(folder).join(name).is_file())
 }
 
-fn on_path(program: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Developer commands: `cargo xtask test`, `tidy`, `docs`, `bench`.
+//! Developer commands: `cargo xtask test`, `tidy`, `docs`, `bench`, `package`.
 //!
 //! `cargo xtask test` is all of CI in one command: it installs and starts the servers, emulators and
 //! virtual machines that the tests need, and stops them again.
@@ -8,6 +8,7 @@ mod bench;
 mod book;
 mod install;
 mod interrupt;
+mod package;
 mod print;
 mod random;
 mod repository;
@@ -64,6 +65,9 @@ enum XtaskCommand {
     Docs,
     /// Build the book of the documents with mdBook.
     Book,
+    /// Build static programs, a container image, a Debian package, the operator's manifests and
+    /// chart, a software bill of materials and checksums.
+    Package(package::PackageOptions),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         XtaskCommand::Bench(options) => bench::run(&options),
         XtaskCommand::Docs => tidy::regenerate_documents(),
         XtaskCommand::Book => book::build(),
+        XtaskCommand::Package(options) => package::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,7 +15,7 @@ pub(crate) mod lab_inputs;
 mod oidc_provider;
 pub(crate) mod process;
 mod programs;
-mod python;
+pub(crate) mod python;
 mod ramdisk;
 mod step_report;
 pub(crate) mod stock_agent;
@@ -28,7 +28,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::interrupt::Interrupt;
-use crate::{install, repository, shell, tidy};
+use crate::{install, package, repository, shell, tidy};
 use agent_ramdisk::AgentBuild;
 use cargo_deny::CargoDenyInstall;
 use database_servers::DatabaseServers;
@@ -106,6 +106,12 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
             Ok(())
         });
         report.step("web UI checks", || web_ui::check(&root, &interrupt));
+        if prepared.is_some() {
+            report.step("packages", || {
+                let manifests = root.join(package::OPERATOR_MANIFESTS);
+                package::check_test_build(&root, &manifests, &interrupt)
+            });
+        }
         if let Some(prepared) = prepared {
             report.step("servers and lab", || {
                 let inputs =

@@ -32,7 +32,7 @@ impl AgentBuild {
     }
 
     /// Where cargo puts the program.
-    fn program(self, target: &Path) -> PathBuf {
+    pub(crate) fn program(self, target: &Path) -> PathBuf {
         target.join(TARGET).join(self.profile()).join("ferrite-agent")
     }
 }

@@ -73,6 +73,16 @@ pub(crate) const STOCK_AGENT: PythonEnvironment = PythonEnvironment {
     pip_options: &["--no-deps", "--no-compile"],
 };
 
+/// Helm, which renders the chart of the operator.
+pub(crate) const PACKAGE_TOOLS: PythonEnvironment = PythonEnvironment {
+    description: "tools for packages",
+    requirements: "xtask/packages/requirements.txt",
+    folder: "package-tools",
+    python: "python3",
+    venv_options: &[],
+    pip_options: &["--no-deps"],
+};
+
 /// Creates the environment unless it is up to date, and returns its folder.
 pub(crate) fn ensure(root: &Path, environment: &PythonEnvironment) -> Result<PathBuf> {
     let requirements = root.join(environment.requirements);
