@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules for changes of a `BareMetalHost`.
+
+use super::super::bare_metal_host::BareMetalHost;
+use super::super::host_status::{BareMetalHostStatus, HostProvisioningState, OperationalStatus};
+use super::host::validate_host;
+use crate::field_error::FieldError;
+
+/// Checks the new version of a host, and what may change in its state.
+#[must_use]
+pub fn validate_host_update(old: &BareMetalHost, new: &BareMetalHost) -> Vec<FieldError> {
+    let mut errors = validate_host(new);
+    let status = new.status.clone().unwrap_or_default();
+    errors.extend(bmc_address(old, new, &status));
+    errors.extend(boot_mac_address(old, new));
+    errors.extend(externally_provisioned(old, new, &status));
+    errors
+}
+
+fn bmc_address(
+    old: &BareMetalHost,
+    new: &BareMetalHost,
+    status: &BareMetalHostStatus,
+) -> Option<FieldError> {
+    let address = |host: &BareMetalHost| host.spec.bmc.as_ref().map(|bmc| bmc.address.clone());
+    let old = address(old).filter(|old| !old.is_empty())?;
+    let is_allowed = status.operational_status == OperationalStatus::Detached
+        || status.provisioning.state == HostProvisioningState::Registering;
+    (address(new).unwrap_or_default() != old && !is_allowed).then(|| {
+        FieldError::new(
+            "spec.bmc.address",
+            format!(
+                "can be changed only while the host is registering or detached; keep {old}, or first \
+                 detach the host with the annotation baremetalhost.metal3.io/detached"
+            ),
+        )
+    })
+}
+
+fn boot_mac_address(old: &BareMetalHost, new: &BareMetalHost) -> Option<FieldError> {
+    let old = old.spec.boot_mac_address.as_deref()?;
+    let is_same =
+        new.spec.boot_mac_address.as_deref().is_some_and(|new| new.eq_ignore_ascii_case(old));
+    (!is_same).then(|| {
+        FieldError::new(
+            "spec.bootMACAddress",
+            format!("cannot be changed; keep {old}, or delete and create the host"),
+        )
+    })
+}
+
+fn externally_provisioned(
+    old: &BareMetalHost,
+    new: &BareMetalHost,
+    status: &BareMetalHostStatus,
+) -> Option<FieldError> {
+    let is_enabled = !old.spec.externally_provisioned && new.spec.externally_provisioned;
+    let state = &status.provisioning.state;
+    (is_enabled && *state != HostProvisioningState::Available).then(|| {
+        FieldError::new(
+            "spec.externallyProvisioned",
+            format!(
+                "can be set only when the host is created or available, and it is {:?}; wait until it is available",
+                state.as_str()
+            ),
+        )
+    })
+}
