@@ -495,6 +495,9 @@ fn server_verification(trust: &TlsTrust) -> Result<ClientConfig, IronicClientErr
         }
         trusted.extend(given);
     }
+    if let Some(text) = &trust.ca_certificates {
+        trusted.extend(CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok));
+    }
     // Without any certificates, HTTPS fails and plain HTTP works.
     Ok(server_trust::client_config(trusted)
         .unwrap_or_else(|_| server_trust::client_config_without_roots()))

@@ -304,14 +304,16 @@ pub enum TargetError {
     },
 }
 
-/// Extracts the message of an error response. Ironic has two formats, Keystone a third.
-pub(crate) fn error_message(body: &Value) -> String {
+/// Extracts the message of an error response. Ironic has three formats, Keystone a fourth.
+#[must_use]
+pub fn error_message(body: &Value) -> String {
     let error = &body["error_message"];
     let nested = error.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let nested = nested.as_ref().unwrap_or(error);
     let fault = nested["faultstring"].as_str().or(nested["description"].as_str());
+    let flat = body["faultstring"].as_str();
     let keystone = body["error"]["message"].as_str();
-    let message = fault.or(error.as_str()).or(keystone).unwrap_or_default();
+    let message = fault.or(error.as_str()).or(flat).or(keystone).unwrap_or_default();
     message.trim().to_owned()
 }
 
@@ -333,6 +335,7 @@ mod tests {
             (json!({"error_message": "{\"description\": \"No such path.\"}"}), "No such path."),
             (json!({"error_message": "plain text"}), "plain text"),
             (json!({"error": {"message": "Wrong password."}}), "Wrong password."),
+            (json!({"faultcode": "Client", "faultstring": "Too large."}), "Too large."),
             (json!([]), ""),
         ] {
             assert_eq!(error_message(&body), expected);

@@ -24,7 +24,7 @@ mod version;
 
 pub use api::Api;
 pub use enrolment::create_node_with_ports;
-pub use error::{ErrorClass, IronicClientError, TargetError};
+pub use error::{ErrorClass, IronicClientError, TargetError, error_message};
 pub use events::{EventStream, ServerSentEvent};
 pub use openid_login::{DevicePrompt, OpenIdLogin};
 pub use query::{QueryString, file_url, percent_encode};

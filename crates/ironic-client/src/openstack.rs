@@ -102,6 +102,7 @@ impl OpenstackSettings {
         };
         TlsTrust {
             ca_file: self.get("cacert").map(Into::into),
+            ca_certificates: None,
             accept_any: is("verify", &["false", "no", "0"])
                 || is("insecure", &["true", "yes", "1"]),
             client_certificate: ClientCertificatePaths::new(

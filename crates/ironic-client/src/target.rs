@@ -65,6 +65,8 @@ pub enum ApiLogin {
 pub struct TlsTrust {
     /// A file or folder of CA certificates, in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// CA certificates in PEM, in addition to the system's and those of `ca_file`.
+    pub ca_certificates: Option<String>,
     /// Accept any certificate.
     pub accept_any: bool,
     /// The certificate that authenticates this client.

@@ -27,7 +27,7 @@ pub const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60
 /// often set to local time.
 const CLOCK_TOLERANCE: Duration = DAY;
 
-/// The private key of a CA, in PEM. `Debug` does not print it.
+/// A private key, in PEM. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AuthorityKey(String);
 
@@ -70,6 +70,17 @@ pub(crate) struct IssuedCertificate {
     pub(crate) certified_key: Arc<CertifiedKey>,
     pub(crate) renew_at: SystemTime,
     pub(crate) expires_at: SystemTime,
+}
+
+/// A server certificate for another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerCertificatePem {
+    /// The certificate, in PEM.
+    pub certificate: String,
+    /// Its private key.
+    pub key: AuthorityKey,
+    /// When it expires.
+    pub expires_at: SystemTime,
 }
 
 impl AuthorityKey {
@@ -146,6 +157,41 @@ impl CertificateAuthority {
         now: SystemTime,
         provider: &CryptoProvider,
     ) -> Result<IssuedCertificate, AuthorityError> {
+        let (certificate, key, expires_at) = self.sign(names, now)?;
+        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let certified_key =
+            CertifiedKey::from_der(chain, key, provider).map_err(AuthorityError::Use)?;
+        let lifetime = expires_at.duration_since(now).unwrap_or_default();
+        Ok(IssuedCertificate {
+            certified_key: Arc::new(certified_key),
+            renew_at: now + lifetime * 2 / 3,
+            expires_at,
+        })
+    }
+
+    /// Issues a server certificate for another process, such as one that reads it from a Secret.
+    ///
+    /// # Errors
+    /// If the system has no source of random numbers.
+    pub fn issue_pem(
+        &self,
+        names: &CertificateNames,
+        now: SystemTime,
+    ) -> Result<ServerCertificatePem, AuthorityError> {
+        let (certificate, key, expires_at) = self.sign(names, now)?;
+        Ok(ServerCertificatePem {
+            certificate: certificate.pem(),
+            key: AuthorityKey(key.serialize_pem()),
+            expires_at,
+        })
+    }
+
+    fn sign(
+        &self,
+        names: &CertificateNames,
+        now: SystemTime,
+    ) -> Result<(rcgen::Certificate, KeyPair, SystemTime), AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Issue)?;
         // No certificate outlives its CA.
         let expires_at = (now + CERTIFICATE_LIFETIME).min(self.record.expires_at);
@@ -161,16 +207,7 @@ impl CertificateAuthority {
         // OpenSSL requires it in strict mode, which is Python's default since 3.13.
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer).map_err(AuthorityError::Issue)?;
-        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let certified_key =
-            CertifiedKey::from_der(chain, key, provider).map_err(AuthorityError::Use)?;
-        let lifetime = expires_at.duration_since(now).unwrap_or_default();
-        Ok(IssuedCertificate {
-            certified_key: Arc::new(certified_key),
-            renew_at: now + lifetime * 2 / 3,
-            expires_at,
-        })
+        Ok((certificate, key, expires_at))
     }
 
     fn with_key(key: KeyPair, now: SystemTime) -> Result<Self, AuthorityError> {

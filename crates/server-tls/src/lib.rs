@@ -21,7 +21,7 @@ mod tests;
 
 pub use authority::{
     AUTHORITY_LIFETIME, AuthorityError, AuthorityKey, AuthorityRecord, CERTIFICATE_LIFETIME,
-    CertificateAuthority,
+    CertificateAuthority, ServerCertificatePem,
 };
 pub use certificate_info::{CertificateInfo, MalformedCertificate, earliest_expiry};
 pub use client_certificates::{ClientAuthorityError, ClientCertificateTls};

@@ -206,6 +206,24 @@ impl ServerTls {
         }
     }
 
+    /// Uses a certificate of another CA, or of the same CA with a renewed certificate, from now on.
+    ///
+    /// # Errors
+    /// If the CA cannot issue a certificate. The previous certificate stays in use.
+    pub fn replace_authority(
+        &self,
+        authority: CertificateAuthority,
+        names: CertificateNames,
+        now: SystemTime,
+    ) -> Result<(), ServerTlsError> {
+        let issued = authority.issue(&names, now, &self.provider)?;
+        let mut source = self.source();
+        self.replace(issued.certified_key);
+        let (authority, renew_at) = (Box::new(authority), issued.renew_at);
+        *source = CertificateSource::Authority { authority, names, renew_at };
+        Ok(())
+    }
+
     fn replace(&self, certified_key: Arc<CertifiedKey>) {
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = certified_key;
     }

@@ -102,6 +102,20 @@ fn own_certificate_is_renewed_after_two_thirds_of_its_life() {
 }
 
 #[test]
+fn another_ca_replaces_the_certificate_while_the_server_runs() {
+    let (tls, old_ca) = own(&["a.example"]);
+    let config = tls.server_config();
+    let authority = CertificateAuthority::create(start()).unwrap();
+    let new_ca = authority.certificate().to_owned();
+    tls.replace_authority(authority, names(&["b.example"]), start()).unwrap();
+    assert!(Arc::ptr_eq(&config, &tls.server_config()));
+    assert_eq!(tls.authority_certificate(), Some(new_ca.clone()));
+    let certificate = presented(&tls);
+    verify(&new_ca, &certificate, "b.example", start()).unwrap();
+    verify(&old_ca, &certificate, "b.example", start()).unwrap_err();
+}
+
+#[test]
 fn new_address_causes_a_new_certificate_and_a_lost_one_does_not() {
     let (tls, ca) = own(&["10.0.0.1"]);
     let now = start() + DAY;

@@ -80,6 +80,8 @@ async fn accepts_only_given_certificates() {
 
     let nodes = serde_json::json!({"nodes": []});
     assert_eq!(get_nodes(&url, with_ca(file("own.pem", &pem))).await.unwrap(), nodes);
+    let in_memory = TlsTrust { ca_certificates: Some(pem), ..TlsTrust::default() };
+    assert_eq!(get_nodes(&url, in_memory).await.unwrap(), nodes);
     let any = TlsTrust { accept_any: true, ..TlsTrust::default() };
     assert_eq!(get_nodes(&url, any).await.unwrap(), nodes);
 }

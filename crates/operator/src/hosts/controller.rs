@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The controllers of group `metal3.io`: hosts and the objects that belong to them.
+//!
+//! Hosts are looked at when an object or their node changes. Changes of nodes are reported for all
+//! hosts together, so that idle hosts cause no requests.
+
+mod bare_metal_host;
+mod data_image;
+mod event_subscription;
+mod firmware_components;
+mod firmware_schemas;
+mod firmware_settings;
+mod host_inputs;
+mod host_metrics;
+mod host_pass;
+mod host_slots;
+mod host_writer;
+mod image_auth;
+mod kind_loop;
+mod merge_patch;
+mod narrow;
+mod preprovisioning_image;
+mod registered_host;
+mod secrets;
+mod watching;
+
+use std::sync::Arc;
+
+use futures_util::future::{join_all, select};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::Resource;
+use kube_resources::hosts::annotations::{DETACHED, PAUSED};
+use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use kube_resources::hosts::bmc_event_subscription::BMCEventSubscription;
+use kube_resources::hosts::data_image::DataImage;
+use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
+use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
+use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
+use kube_resources::hosts::host_update_policy::HostUpdatePolicy;
+use kube_resources::hosts::ironic_payloads::deploy_ramdisk::DefaultRamdisk;
+use kube_resources::hosts::names::EVENT_CONTROLLER;
+use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
+
+use self::bare_metal_host::{host_cache, run_hosts};
+use self::data_image::DataImageReconciler;
+use self::event_subscription::EventSubscriptionReconciler;
+use self::firmware_components::FirmwareComponentsReconciler;
+use self::firmware_schemas::FirmwareSchemas;
+use self::firmware_settings::FirmwareSettingsReconciler;
+use self::host_metrics::HostMetrics;
+use self::host_pass::{CompanionCaches, HostPasses};
+use self::host_slots::HostSlots;
+use self::host_writer::HostWriter;
+use self::kind_loop::run_kind;
+use self::narrow::{narrow_components, narrow_settings};
+use self::preprovisioning_image::RamdiskImageReconciler;
+use self::secrets::{HostSecrets, SecretVersions};
+use self::watching::{
+    ObjectWakers, ObserverFactory, WakeStream, WatchDriver, WatchedKind, object_cache, on_change,
+};
+use super::decide::HostLimits;
+use super::provisioner::{HostKey, HostProvisioner};
+use crate::context::ControllerContext;
+use crate::events::ObjectEventRecorder;
+
+/// Name of the gate that opens when the caches are complete.
+const READINESS_GATE: &str = "baremetalhost";
+/// Passes at the same time, unless configured. They mostly wait for responses.
+const DEFAULT_CONCURRENCY: u16 = 32;
+
+/// Configuration of the controllers.
+#[derive(Clone, Debug)]
+pub struct HostControllerSettings {
+    /// How many hosts are looked at at once.
+    pub concurrency: u16,
+    /// Limits of the state machine.
+    pub limits: HostLimits,
+    /// Who provides the ramdisk of a host.
+    pub ramdisk_images: RamdiskImages,
+}
+
+/// Who provides the ramdisk of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RamdiskImages {
+    /// The provisioner has one for all hosts.
+    #[default]
+    Shared,
+    /// Every host requests one with a `PreprovisioningImage`, which the controller of another
+    /// project builds.
+    Requested,
+    /// Every host requests one, and gets the configured ramdisk.
+    Configured(DefaultRamdisk),
+}
+
+impl Default for HostControllerSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: DEFAULT_CONCURRENCY,
+            limits: HostLimits::default(),
+            ramdisk_images: RamdiskImages::default(),
+        }
+    }
+}
+
+/// Why the controllers cannot run. Nothing prevents them: failures of the API are repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum HostControllerError {}
+
+/// Runs the controllers until the shutdown.
+pub async fn run(
+    context: ControllerContext,
+    provisioner: Arc<dyn HostProvisioner>,
+    settings: HostControllerSettings,
+) -> Result<(), HostControllerError> {
+    let client = context.client.clone();
+    let wakers = KindWakers::new(&context);
+    let mut drivers: Vec<WatchDriver> = Vec::new();
+    let requests_ramdisks = settings.ramdisk_images != RamdiskImages::Shared;
+    let caches = companion_caches(&context, &wakers, requests_ramdisks, &mut drivers);
+    let versions = SecretVersions::default();
+    drivers.push(versions.follow(&context, wakers.hosts.waker()));
+    let (hosts, host_writers) = host_cache(&context);
+    let (subscriptions, driver) = object_cache::<BMCEventSubscription>(
+        &context,
+        |_| {},
+        &[on_change(|object| Some(lifecycle_of(object)), wakers.subscriptions.waker())],
+    );
+    drivers.push(driver);
+    let events = ObjectEventRecorder::new(client.clone(), EVENT_CONTROLLER);
+    let passes = Arc::new(HostPasses {
+        provisioner: Arc::clone(&provisioner),
+        limits: HostLimits {
+            are_changes_reported: provisioner.reports_changes(),
+            ..settings.limits
+        },
+        slots: HostSlots::default(),
+        caches: caches.clone(),
+        hosts: hosts.clone(),
+        secrets: HostSecrets::new(client.clone(), versions),
+        writer: HostWriter::new(client.clone(), events.clone()),
+        metrics: HostMetrics::new(&context.metrics),
+    });
+    drivers.push(report_changes(Arc::clone(&provisioner), wakers.hosts.waker()));
+    let observers = host_observers(&wakers);
+    let mut controllers = vec![
+        run_hosts(
+            &context,
+            &passes,
+            host_writers,
+            wakers.hosts.streams,
+            &observers,
+            settings.concurrency,
+        ),
+        run_kind(
+            &context,
+            &caches.firmware_settings,
+            wakers.firmware_settings.streams,
+            FirmwareSettingsReconciler {
+                client: client.clone(),
+                hosts: hosts.clone(),
+                provisioner: Arc::clone(&provisioner),
+                schemas: FirmwareSchemas::new(client.clone()),
+                events: events.clone(),
+            },
+        ),
+        run_kind(
+            &context,
+            &caches.firmware_components,
+            wakers.firmware_components.streams,
+            FirmwareComponentsReconciler {
+                client: client.clone(),
+                hosts: hosts.clone(),
+                provisioner: Arc::clone(&provisioner),
+                events,
+            },
+        ),
+        run_kind(
+            &context,
+            &caches.data_images,
+            wakers.data_images.streams,
+            DataImageReconciler { client: client.clone(), hosts: hosts.clone() },
+        ),
+        run_kind(
+            &context,
+            &subscriptions,
+            wakers.subscriptions.streams,
+            EventSubscriptionReconciler { client: client.clone(), hosts, provisioner },
+        ),
+    ];
+    if let (RamdiskImages::Configured(ramdisk), Some(images)) =
+        (settings.ramdisk_images, &caches.ramdisk_images)
+    {
+        let reconciler = RamdiskImageReconciler { client, ramdisk };
+        controllers.push(run_kind(&context, images, wakers.ramdisk_images.streams, reconciler));
+    }
+    let gate = context.readiness.gate(READINESS_GATE);
+    let controllers = async move {
+        // Without its companions a host would seem to request nothing.
+        caches.ready().await;
+        gate.open();
+        join_all(controllers).await;
+    };
+    select(Box::pin(controllers), Box::pin(join_all(drivers))).await;
+    Ok(())
+}
+
+/// Wakers and streams of the controllers of one kind.
+struct KindWaker<K: WatchedKind> {
+    wakers: ObjectWakers<K>,
+    streams: Vec<WakeStream<K>>,
+}
+
+impl<K: WatchedKind> KindWaker<K> {
+    fn new(context: &ControllerContext) -> Self {
+        let (wakers, streams) = ObjectWakers::new(context);
+        Self { wakers, streams }
+    }
+
+    /// A function that requests a look at an object.
+    fn waker(&self) -> impl Fn(&HostKey) + Clone + Send + Sync + 'static + use<K> {
+        let wakers = self.wakers.clone();
+        move |key| wakers.wake(key)
+    }
+}
+
+/// Wakers of all kinds.
+struct KindWakers {
+    hosts: KindWaker<BareMetalHost>,
+    firmware_settings: KindWaker<HostFirmwareSettings>,
+    firmware_components: KindWaker<HostFirmwareComponents>,
+    data_images: KindWaker<DataImage>,
+    subscriptions: KindWaker<BMCEventSubscription>,
+    ramdisk_images: KindWaker<PreprovisioningImage>,
+}
+
+impl KindWakers {
+    fn new(context: &ControllerContext) -> Self {
+        Self {
+            hosts: KindWaker::new(context),
+            firmware_settings: KindWaker::new(context),
+            firmware_components: KindWaker::new(context),
+            data_images: KindWaker::new(context),
+            subscriptions: KindWaker::new(context),
+            ramdisk_images: KindWaker::new(context),
+        }
+    }
+}
+
+/// Generation, deletion and finalizers of an object.
+fn lifecycle_of<K: Resource>(object: &K) -> (Option<i64>, bool, Option<Vec<String>>) {
+    let metadata = object.meta();
+    let is_deleted = metadata.deletion_timestamp.is_some();
+    (metadata.generation, is_deleted, metadata.finalizers.clone())
+}
+
+/// Changes of hosts that the controllers of other kinds depend on.
+fn host_observers(wakers: &KindWakers) -> Vec<ObserverFactory<BareMetalHost>> {
+    let settings = wakers.firmware_settings.waker();
+    let components = wakers.firmware_components.waker();
+    let wake_firmware = move |key: &HostKey| {
+        settings(key);
+        components(key);
+    };
+    let firmware = |host: &BareMetalHost| {
+        use HostProvisioningState as State;
+        let status = host.status.as_ref()?;
+        // The service reads firmware at the end of operations.
+        let state = &status.provisioning.state;
+        let is_available = matches!(state, State::Ready | State::Available);
+        let is_deployed = matches!(state, State::Provisioned | State::ExternallyProvisioned);
+        let is_servicing = status.operational_status == OperationalStatus::Servicing;
+        let is_stopped = host.annotation(DETACHED).is_some() || host.annotation(PAUSED).is_some();
+        let id = status.provisioning.id.clone();
+        Some((id, is_available, is_deployed, is_servicing, is_stopped))
+    };
+    let images = |host: &BareMetalHost| {
+        let is_deleted = host.metadata.deletion_timestamp.is_some();
+        let is_annotated = |key: &str| host.annotation(key).is_some();
+        Some((host.metadata.uid.clone(), is_deleted, is_annotated(DETACHED), is_annotated(PAUSED)))
+    };
+    vec![on_change(firmware, wake_firmware), on_change(images, wakers.data_images.waker())]
+}
+
+/// Caches of the objects that belong to hosts.
+fn companion_caches(
+    context: &ControllerContext,
+    wakers: &KindWakers,
+    requests_ramdisks: bool,
+    drivers: &mut Vec<WatchDriver>,
+) -> CompanionCaches {
+    let wake_host = wakers.hosts.waker();
+    let (firmware_settings, driver) = object_cache(
+        context,
+        narrow_settings,
+        &[
+            on_change(requested_settings, wake_host.clone()),
+            on_change(
+                |object: &HostFirmwareSettings| Some(object.metadata.generation),
+                wakers.firmware_settings.waker(),
+            ),
+        ],
+    );
+    drivers.push(driver);
+    let (firmware_components, driver) = object_cache(
+        context,
+        narrow_components,
+        &[
+            on_change(requested_components, wake_host.clone()),
+            on_change(
+                |object: &HostFirmwareComponents| Some(object.metadata.generation),
+                wakers.firmware_components.waker(),
+            ),
+        ],
+    );
+    drivers.push(driver);
+    let (update_policies, driver) = object_cache(
+        context,
+        |_| {},
+        &[on_change(|policy: &HostUpdatePolicy| Some(policy.spec.clone()), wake_host.clone())],
+    );
+    drivers.push(driver);
+    let (data_images, driver) = object_cache(
+        context,
+        |_| {},
+        &[
+            on_change(
+                |image: &DataImage| {
+                    Some((image.spec.clone(), image.metadata.deletion_timestamp.is_some()))
+                },
+                wake_host.clone(),
+            ),
+            on_change(
+                |image: &DataImage| {
+                    let status = image.status.as_ref();
+                    let attached = status.and_then(|status| status.attached_image.clone());
+                    Some((lifecycle_of(image), attached))
+                },
+                wakers.data_images.waker(),
+            ),
+        ],
+    );
+    drivers.push(driver);
+    let ramdisk_images = requests_ramdisks.then(|| {
+        let (images, driver) = object_cache(
+            context,
+            |_| {},
+            &[
+                on_change(|image: &PreprovisioningImage| image.status.clone(), wake_host),
+                on_change(
+                    |image: &PreprovisioningImage| Some(lifecycle_of(image)),
+                    wakers.ramdisk_images.waker(),
+                ),
+            ],
+        );
+        drivers.push(driver);
+        images
+    });
+    CompanionCaches {
+        firmware_settings,
+        firmware_components,
+        update_policies,
+        data_images,
+        ramdisk_images,
+    }
+}
+
+/// Generation, conditions and time of the reading of requested firmware changes.
+type FirmwareTrigger = (Option<i64>, Vec<Condition>, Option<Time>);
+
+/// What a host depends on: nothing unless settings are requested.
+fn requested_settings(settings: &HostFirmwareSettings) -> Option<FirmwareTrigger> {
+    let status = settings.status.as_ref();
+    let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
+    let read_at = status.and_then(|status| status.last_updated.clone());
+    let is_requested = !settings.spec.settings.is_empty();
+    is_requested.then_some((settings.metadata.generation, conditions, read_at))
+}
+
+/// What a host depends on: nothing unless updates are requested.
+fn requested_components(components: &HostFirmwareComponents) -> Option<FirmwareTrigger> {
+    let status = components.status.as_ref();
+    let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
+    let is_requested = !components.spec.updates.is_empty();
+    is_requested.then_some((components.metadata.generation, conditions, None))
+}
+
+/// Wakes hosts whose node changed.
+fn report_changes(
+    provisioner: Arc<dyn HostProvisioner>,
+    wake: impl Fn(&HostKey) + Send + 'static,
+) -> WatchDriver {
+    Box::pin(async move {
+        loop {
+            let changed = provisioner.changed_hosts().await;
+            changed.iter().for_each(&wake);
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manager runs the controllers on several threads.
+    #[test]
+    fn the_controllers_can_run_on_any_thread() {
+        fn check<T: Send>(_: fn(ControllerContext, Arc<dyn HostProvisioner>) -> T) {}
+        check(|context, provisioner| run(context, provisioner, HostControllerSettings::default()));
+    }
+}

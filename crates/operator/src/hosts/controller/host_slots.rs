@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the controller knows about each host beyond its object. It may be lost at any time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube_resources::hosts::bare_metal_host::{BareMetalHost, BmcDetails};
+
+use super::super::decide::{BmcAccessState, HostMemory};
+use super::super::provisioner::{BmcAccess, HostKey};
+
+/// Time until the next pass after the Kubernetes API failed; doubled with every failure.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// Knowledge about one host.
+#[derive(Default)]
+pub(super) struct HostSlot {
+    /// UID of the object; another object with the same name starts afresh.
+    uid: String,
+    /// Memory of the state machine.
+    pub(super) memory: HostMemory,
+    /// The object as this process wrote it, until the cache has it.
+    pub(super) written: Option<BareMetalHost>,
+    /// The BMC details as they were checked last.
+    pub(super) bmc: Option<CheckedBmc>,
+    /// Whether it is known that there is no `HardwareData`.
+    pub(super) has_no_hardware_data: bool,
+    /// Whether the firmware objects were created.
+    pub(super) has_firmware_objects: bool,
+    /// Passes in a row that failed because of the Kubernetes API.
+    pub(super) failures: u32,
+}
+
+/// BMC details, and what the Secret with that version makes of them.
+#[derive(Clone)]
+pub(super) struct CheckedBmc {
+    pub(super) details: BmcDetails,
+    pub(super) version: String,
+    pub(super) state: BmcAccessState,
+    /// `None` while the host needs no access, so that credentials are not kept in memory.
+    pub(super) access: Option<BmcAccess>,
+}
+
+impl HostSlot {
+    /// Time until the next pass after another failure.
+    pub(super) fn next_retry(&mut self) -> Duration {
+        let factor = 1_u32 << self.failures.min(6);
+        self.failures = self.failures.saturating_add(1);
+        FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY)
+    }
+}
+
+/// Slots of all hosts.
+#[derive(Clone, Default)]
+pub(super) struct HostSlots {
+    slots: Arc<Mutex<HashMap<HostKey, HostSlot>>>,
+    /// Versions that passes wrote and the watch did not report yet.
+    own_versions: Arc<Mutex<HashMap<HostKey, String>>>,
+}
+
+impl HostSlots {
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostKey, HostSlot>> {
+        // The map is consistent after every statement.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the slot of a host for a pass. There is one pass at a time for each host.
+    pub(super) fn take(&self, key: &HostKey, host: &BareMetalHost) -> HostSlot {
+        let uid = host.uid().unwrap_or_default();
+        match self.lock().remove(key) {
+            Some(slot) if slot.uid == uid => slot,
+            Some(_) | None => HostSlot { uid, ..HostSlot::default() },
+        }
+    }
+
+    /// Returns the slot after a pass.
+    pub(super) fn put(&self, key: HostKey, slot: HostSlot) {
+        self.lock().insert(key, slot);
+    }
+
+    /// The cache has a newer or the same object.
+    pub(super) fn seen(&self, key: &HostKey, host: &BareMetalHost) {
+        if let Some(slot) = self.lock().get_mut(key)
+            && slot.written.as_ref().is_some_and(|written| !is_newer(written, host))
+        {
+            slot.written = None;
+        }
+    }
+
+    fn lock_versions(&self) -> MutexGuard<'_, HashMap<HostKey, String>> {
+        self.own_versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass wrote this version and continues with it.
+    pub(super) fn wrote(&self, key: HostKey, host: &BareMetalHost) {
+        self.lock_versions().insert(key, host.resource_version().unwrap_or_default());
+    }
+
+    /// Whether a version is the one that a pass wrote last, which needs no other pass.
+    pub(super) fn is_own(&self, key: &HostKey, host: &BareMetalHost) -> bool {
+        let mut versions = self.lock_versions();
+        let is_own =
+            versions.get(key).is_some_and(|own| host.resource_version().as_ref() == Some(own));
+        if is_own {
+            versions.remove(key);
+        }
+        is_own
+    }
+
+    /// The object does not exist any more.
+    pub(super) fn remove(&self, key: &HostKey) {
+        self.lock().remove(key);
+        self.lock_versions().remove(key);
+    }
+
+    /// Removes the slots of objects that do not exist.
+    pub(super) fn retain(&self, exists: impl Fn(&HostKey) -> bool) {
+        self.lock().retain(|key, _| exists(key));
+        self.lock_versions().retain(|key, _| exists(key));
+    }
+}
+
+/// Whether one version of an object is newer than another. Versions are numbers that increase.
+pub(super) fn is_newer(one: &BareMetalHost, other: &BareMetalHost) -> bool {
+    let number =
+        |host: &BareMetalHost| host.resource_version().and_then(|text| text.parse::<u64>().ok());
+    number(one) > number(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn host(uid: &str, version: &str) -> BareMetalHost {
+        serde_json::from_value(json!({"metadata": {"uid": uid, "resourceVersion": version}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn written_objects_are_kept_until_the_cache_has_them() {
+        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let mut slot = slots.take(&key, &host("u", "1"));
+        slot.written = Some(host("u", "10"));
+        slots.put(key.clone(), slot);
+        slots.seen(&key, &host("u", "9"));
+        let slot = slots.take(&key, &host("u", "9"));
+        assert!(slot.written.is_some(), "the cache is behind");
+        slots.put(key.clone(), slot);
+        slots.seen(&key, &host("u", "10"));
+        assert!(slots.take(&key, &host("u", "10")).written.is_none());
+    }
+
+    #[test]
+    fn only_the_last_own_version_needs_no_pass() {
+        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        slots.wrote(key.clone(), &host("u", "2"));
+        slots.wrote(key.clone(), &host("u", "3"));
+        assert!(!slots.is_own(&key, &host("u", "2")));
+        assert!(slots.is_own(&key, &host("u", "3")));
+        assert!(!slots.is_own(&key, &host("u", "4")));
+    }
+
+    #[test]
+    fn another_object_with_the_same_name_starts_afresh() {
+        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let mut slot = slots.take(&key, &host("u", "1"));
+        slot.memory.is_adopted = true;
+        slots.put(key.clone(), slot);
+        assert!(!slots.take(&key, &host("v", "2")).memory.is_adopted);
+    }
+
+    #[test]
+    fn retries_are_delayed_up_to_a_limit() {
+        let mut slot = HostSlot::default();
+        let delays: Vec<u64> = (0..9).map(|_| slot.next_retry().as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes of hosts and their companions: only what changed, and only to the version that was read.
+
+use futures_util::future::join_all;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use kube_resources::hosts::data_image::{DataImage, DataImageStatus};
+use kube_resources::hosts::hardware_data::{HardwareData, HardwareDetails};
+use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
+use kube_resources::hosts::host_status::BareMetalHostStatus;
+use kube_resources::hosts::names::{HARDWARE_DATA_FINALIZER, HOST_FINALIZER};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::super::decide::{HostEvent, HostPatch};
+use super::merge_patch::{as_json, merge_patch};
+use super::narrow::narrow_host;
+use crate::events::ObjectEventRecorder;
+
+/// Field manager of objects that the controller of hosts applies.
+pub(super) const FIELD_MANAGER: &str = "ferrite-baremetalhost";
+
+/// Writes hosts and their companions.
+#[derive(Clone)]
+pub(super) struct HostWriter {
+    client: Client,
+    events: ObjectEventRecorder,
+}
+
+impl HostWriter {
+    pub(super) fn new(client: Client, events: ObjectEventRecorder) -> Self {
+        Self { client, events }
+    }
+
+    pub(super) fn api<K>(&self, host: &BareMetalHost) -> Api<K>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &host.namespace().unwrap_or_default())
+    }
+
+    /// Reads the host with all hardware details.
+    pub(super) async fn full_host(
+        &self,
+        host: &BareMetalHost,
+    ) -> Result<BareMetalHost, kube::Error> {
+        self.api(host).get(&host.name_any()).await
+    }
+
+    /// Writes the difference between the status in the API, `before`, and that of the host. Returns
+    /// the host as it is stored, or nothing if nothing changed.
+    pub(super) async fn write_status(
+        &self,
+        host: &BareMetalHost,
+        before: Option<&BareMetalHostStatus>,
+    ) -> Result<Option<BareMetalHost>, kube::Error> {
+        let before = before.map_or_else(|| json!({}), as_json);
+        let after = host.status.as_ref().map_or_else(|| json!({}), as_json);
+        let Some(status) = merge_patch(&before, &after) else { return Ok(None) };
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": host.metadata.resource_version}, "status": status,
+        }));
+        let api: Api<BareMetalHost> = self.api(host);
+        let mut stored =
+            api.patch_status(&host.name_any(), &PatchParams::default(), &patch).await?;
+        narrow_host(&mut stored);
+        Ok(Some(stored))
+    }
+
+    /// Changes the host outside its status, apart from the removal of the finalizer.
+    pub(super) async fn write_metadata(
+        &self,
+        host: &BareMetalHost,
+        patch: &HostPatch,
+    ) -> Result<Option<BareMetalHost>, kube::Error> {
+        let mut metadata = Map::new();
+        if patch.adds_finalizer {
+            let mut finalizers = host.finalizers().to_vec();
+            finalizers.push(HOST_FINALIZER.to_owned());
+            metadata.insert("finalizers".to_owned(), json!(finalizers));
+        }
+        if !patch.removed_annotations.is_empty() {
+            let removed = patch.removed_annotations.iter();
+            let removed: Map<String, Value> =
+                removed.map(|key| (key.clone(), Value::Null)).collect();
+            metadata.insert("annotations".to_owned(), Value::Object(removed));
+        }
+        let mut changes = Map::new();
+        if let Some(architecture) = &patch.architecture {
+            changes.insert("spec".to_owned(), json!({"architecture": architecture}));
+        }
+        if metadata.is_empty() && changes.is_empty() {
+            return Ok(None);
+        }
+        metadata.insert("resourceVersion".to_owned(), json!(host.metadata.resource_version));
+        changes.insert("metadata".to_owned(), Value::Object(metadata));
+        self.patch_host(host, Value::Object(changes)).await.map(Some)
+    }
+
+    /// Removes the finalizer, which deletes the host.
+    pub(super) async fn remove_finalizer(&self, host: &BareMetalHost) -> Result<(), kube::Error> {
+        let left: Vec<&String> =
+            host.finalizers().iter().filter(|name| *name != HOST_FINALIZER).collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": host.metadata.resource_version, "finalizers": left,
+        }});
+        match self.patch_host(host, patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn patch_host(
+        &self,
+        host: &BareMetalHost,
+        patch: Value,
+    ) -> Result<BareMetalHost, kube::Error> {
+        let api: Api<BareMetalHost> = self.api(host);
+        let parameters = PatchParams::default();
+        let mut stored = api.patch(&host.name_any(), &parameters, &Patch::Merge(patch)).await?;
+        narrow_host(&mut stored);
+        Ok(stored)
+    }
+
+    /// Replaces the content of `HardwareData`.
+    pub(super) async fn write_hardware(
+        &self,
+        host: &BareMetalHost,
+        hardware: &HardwareDetails,
+    ) -> Result<(), kube::Error> {
+        let object = json!({
+            "apiVersion": HardwareData::api_version(&()),
+            "kind": HardwareData::kind(&()),
+            "metadata": {
+                "name": host.name_any(),
+                "namespace": host.namespace(),
+                "finalizers": [HARDWARE_DATA_FINALIZER],
+                "ownerReferences": Vec::from_iter(host.controller_owner_ref(&())),
+            },
+            "spec": {"hardware": hardware},
+        });
+        let api: Api<HardwareData> = self.api(host);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        api.patch(&host.name_any(), &parameters, &Patch::Apply(object)).await.map(|_| ())
+    }
+
+    /// Removes one of our finalizers from the object with the name of the host, if it exists.
+    pub(super) async fn release_companion<K>(
+        &self,
+        host: &BareMetalHost,
+        finalizer: &str,
+    ) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api: Api<K> = self.api(host);
+        let name = host.name_any();
+        let Some(object) = api.get_metadata_opt(&name).await? else { return Ok(()) };
+        if !object.finalizers().iter().any(|name| name == finalizer) {
+            return Ok(());
+        }
+        let left: Vec<&String> =
+            object.finalizers().iter().filter(|name| *name != finalizer).collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": object.metadata.resource_version, "finalizers": left,
+        }});
+        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records that the requested firmware updates were started.
+    pub(super) async fn write_started_updates(
+        &self,
+        components: &HostFirmwareComponents,
+    ) -> Result<(), kube::Error> {
+        let patch = json!({"status": {"updates": components.spec.updates}});
+        self.write_companion_status::<HostFirmwareComponents>(&components.metadata, patch).await
+    }
+
+    /// Writes the status of a data image.
+    pub(super) async fn write_data_image(
+        &self,
+        image: &DataImage,
+        status: &DataImageStatus,
+    ) -> Result<(), kube::Error> {
+        let before = image.status.as_ref().map_or_else(|| json!({}), as_json);
+        match merge_patch(&before, &as_json(status)) {
+            Some(status) => {
+                let patch = json!({"status": status});
+                self.write_companion_status::<DataImage>(&image.metadata, patch).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn write_companion_status<K>(
+        &self,
+        metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+        patch: Value,
+    ) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let name = metadata.name.as_deref().unwrap_or_default();
+        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reports events.
+    pub(super) async fn publish(&self, host: &BareMetalHost, events: Vec<HostEvent>) {
+        join_all(events.iter().map(|event| async move {
+            match event.is_warning() {
+                true => self.events.warning(host, event.reason, &event.message).await,
+                false => self.events.normal(host, event.reason, &event.message).await,
+            }
+        }))
+        .await;
+    }
+}

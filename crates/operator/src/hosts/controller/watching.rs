@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watches and caches. One object that cannot be read is reported and does not affect others.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::pin::Pin;
+
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Future, Stream, StreamExt, TryStreamExt, future};
+use k8s_openapi::NamespaceResourceScope;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{Lookup, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::super::provisioner::HostKey;
+use crate::context::{ControllerContext, WatchScope};
+
+/// Objects per page of a list, so that a large list is not in memory at once.
+const PAGE_SIZE: u32 = 200;
+
+/// A kind that can be watched in namespaces.
+pub(super) trait WatchedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> WatchedKind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Events of the objects behind an API, after `narrow` removed what the cache does not need. Lost
+/// connections are restored.
+pub(super) fn watch_kind<K: WatchedKind>(
+    api: Api<DeserializeGuard<K>>,
+    narrow: fn(&mut K),
+) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send {
+    let config = watcher::Config::default().page_size(PAGE_SIZE);
+    watcher(api, config)
+        .default_backoff()
+        .try_filter_map(|event| future::ready(Ok(readable(event))))
+        .modify(move |object| {
+            object.meta_mut().managed_fields = None;
+            narrow(object);
+        })
+}
+
+/// The event, unless its object cannot be read.
+fn readable<K: WatchedKind>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+    let checked = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            warn!(
+                kind = %K::kind(&()),
+                namespace = invalid.metadata.namespace.as_deref(),
+                name = invalid.metadata.name.as_deref(),
+                error = invalid.error,
+                "object cannot be read and is ignored"
+            );
+            None
+        }
+    };
+    Some(match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(object) => Event::InitApply(checked(object)?),
+        Event::Apply(object) => Event::Apply(checked(object)?),
+        Event::Delete(object) => Event::Delete(checked(object)?),
+    })
+}
+
+/// Namespace and name of an object.
+pub(super) fn key_of<K: Resource>(object: &K) -> HostKey {
+    let metadata = object.meta();
+    HostKey::new(
+        metadata.namespace.clone().unwrap_or_default(),
+        metadata.name.clone().unwrap_or_default(),
+    )
+}
+
+/// Wakes the controllers of one kind, one per watched namespace.
+#[derive(Clone)]
+pub(super) struct ObjectWakers<K: Lookup> {
+    /// `None` is all namespaces.
+    senders: Vec<(Option<String>, mpsc::UnboundedSender<ObjectRef<K>>)>,
+}
+
+/// Requests of one controller.
+pub(super) type WakeStream<K> = BoxStream<'static, ObjectRef<K>>;
+
+impl<K: WatchedKind> ObjectWakers<K> {
+    /// One sender and one stream for each watched namespace, in the order of
+    /// [`ControllerContext::watched_apis`].
+    pub(super) fn new(context: &ControllerContext) -> (Self, Vec<WakeStream<K>>) {
+        let (mut senders, mut streams) = (Vec::new(), Vec::new());
+        for namespace in namespaces(context) {
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            senders.push((namespace, sender));
+            let stream: WakeStream<K> =
+                stream::poll_fn(move |task| receiver.poll_recv(task)).boxed();
+            streams.push(stream);
+        }
+        (Self { senders }, streams)
+    }
+
+    /// Requests a look at an object, if its namespace is watched.
+    pub(super) fn wake(&self, key: &HostKey) {
+        let is_watched = |namespace: &Option<String>| {
+            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+        };
+        if let Some((_, sender)) = self.senders.iter().find(|(name, _)| is_watched(name)) {
+            let object = ObjectRef::new(&key.name).within(&key.namespace);
+            // An error means that the controller has ended.
+            let _ = sender.send(object);
+        }
+    }
+}
+
+/// The watched namespaces; `None` is all.
+pub(super) fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
+    match &context.scope {
+        WatchScope::Cluster => vec![None],
+        WatchScope::Namespaces(names) => names.iter().cloned().map(Some).collect(),
+    }
+}
+
+/// Objects of one kind, kept up to date by a future that its owner runs.
+pub(super) struct ObjectCache<K: WatchedKind> {
+    stores: Vec<(Option<String>, Store<K>)>,
+}
+
+impl<K: WatchedKind> Clone for ObjectCache<K> {
+    fn clone(&self) -> Self {
+        Self { stores: self.stores.clone() }
+    }
+}
+
+impl<K: WatchedKind> ObjectCache<K> {
+    /// Combines the stores of controllers, in the order of [`namespaces`].
+    pub(super) fn of(context: &ControllerContext, stores: Vec<Store<K>>) -> Self {
+        Self { stores: namespaces(context).into_iter().zip(stores).collect() }
+    }
+
+    /// The object, if it exists.
+    pub(super) fn get(&self, key: &HostKey) -> Option<std::sync::Arc<K>> {
+        let is_watched = |namespace: &Option<String>| {
+            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+        };
+        let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
+        store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+    }
+
+    /// The stores, in the order of [`ControllerContext::watched_apis`].
+    pub(super) fn stores(&self) -> Vec<Store<K>> {
+        self.stores.iter().map(|(_, store)| store.clone()).collect()
+    }
+
+    /// Waits until all objects were listed once.
+    pub(super) async fn ready(&self) {
+        for (_, store) in &self.stores {
+            // An error means that the watch has ended, which only a shutdown does.
+            let _ = store.wait_until_ready().await;
+        }
+    }
+}
+
+/// The future that keeps a cache up to date.
+pub(super) type WatchDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gets the events of one watch.
+pub(super) type WatchObserver<K> = Box<dyn FnMut(&Event<K>) + Send>;
+/// Creates an observer for each watch, because each lists its objects separately.
+pub(super) type ObserverFactory<K> = Box<dyn Fn() -> WatchObserver<K> + Send + Sync>;
+
+/// Observers that call `wake` for objects whose relevant value changes. Objects that do not exist
+/// count as the default.
+pub(super) fn on_change<K, V>(
+    relevant: fn(&K) -> V,
+    wake: impl Fn(&HostKey) + Clone + Send + Sync + 'static,
+) -> ObserverFactory<K>
+where
+    K: WatchedKind,
+    V: Default + PartialEq + Send + 'static,
+{
+    Box::new(move || {
+        let wake = wake.clone();
+        let mut values =
+            RelevantValues { known: HashMap::new(), relisted: HashMap::new(), relevant };
+        Box::new(move |event| values.changed_by(event).iter().for_each(&wake))
+    })
+}
+
+/// A cache of all objects of a kind, and the future that keeps it up to date.
+pub(super) fn object_cache<K: WatchedKind>(
+    context: &ControllerContext,
+    narrow: fn(&mut K),
+    observers: &[ObserverFactory<K>],
+) -> (ObjectCache<K>, WatchDriver) {
+    let (mut stores, mut drivers) = (Vec::new(), Vec::new());
+    for api in context.watched_apis::<DeserializeGuard<K>>() {
+        let writer = Writer::<K>::default();
+        stores.push(writer.as_reader());
+        let mut observers: Vec<WatchObserver<K>> = observers.iter().map(|new| new()).collect();
+        let events = watch_kind(api, narrow).reflect(writer);
+        drivers.push(events.for_each(move |event| {
+            match event {
+                Ok(event) => observers.iter_mut().for_each(|observer| observer(&event)),
+                Err(error) => warn_about_watch(&K::kind(&()), &error),
+            }
+            future::ready(())
+        }));
+    }
+    let driver = Box::pin(async move {
+        join_all(drivers).await;
+    });
+    (ObjectCache::of(context, stores), driver)
+}
+
+/// What decisions depend on, of all objects of a watch. Defaults are not stored.
+struct RelevantValues<K, V> {
+    known: HashMap<HostKey, V>,
+    /// The objects of a list that is being read.
+    relisted: HashMap<HostKey, V>,
+    relevant: fn(&K) -> V,
+}
+
+impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
+    /// Applies an event and returns the objects whose value differs.
+    fn changed_by(&mut self, event: &Event<K>) -> Vec<HostKey> {
+        match event {
+            Event::Init => {
+                self.relisted.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let value = (self.relevant)(object);
+                if value != V::default() {
+                    self.relisted.insert(key_of(object), value);
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.relisted));
+                let is_new = |key: &&HostKey| !before.contains_key(*key);
+                let mut changed: Vec<HostKey> = self.known.keys().filter(is_new).cloned().collect();
+                let differs = |(key, value): &(HostKey, V)| self.known.get(key) != Some(value);
+                changed.extend(before.into_iter().filter(differs).map(|(key, _)| key));
+                changed
+            }
+            Event::Apply(object) => self.set(key_of(object), (self.relevant)(object)),
+            Event::Delete(object) => self.set(key_of(object), V::default()),
+        }
+    }
+
+    fn set(&mut self, key: HostKey, value: V) -> Vec<HostKey> {
+        let is_default = value == V::default();
+        let is_changed = match self.known.get(&key) {
+            Some(before) => *before != value,
+            None => !is_default,
+        };
+        if !is_changed {
+            return Vec::new();
+        }
+        match is_default {
+            true => _ = self.known.remove(&key),
+            false => _ = self.known.insert(key.clone(), value),
+        }
+        vec![key]
+    }
+}
+
+/// Reports a watch that is restored later.
+pub(super) fn warn_about_watch(kind: &str, error: &watcher::Error) {
+    warn!(kind, error = error as &dyn std::error::Error, "watch failed and is repeated");
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn object(name: &str, value: Option<&str>) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.data = value.map(|value| [("value".to_owned(), value.to_owned())].into());
+        object
+    }
+
+    #[test]
+    fn only_relevant_changes_are_reported() {
+        let relevant = |object: &ConfigMap| object.data.clone().unwrap_or_default();
+        let mut values =
+            RelevantValues { known: HashMap::new(), relisted: HashMap::new(), relevant };
+        let mut check = |event, expected: &[&str]| {
+            let mut changed: Vec<String> =
+                values.changed_by(&event).into_iter().map(|key| key.name).collect();
+            changed.sort_unstable();
+            assert_eq!(changed, expected);
+        };
+        check(Event::Init, &[]);
+        check(Event::InitApply(object("a", Some("1"))), &[]);
+        check(Event::InitApply(object("b", None)), &[]);
+        check(Event::InitDone, &["a"]);
+        check(Event::Apply(object("b", None)), &[]);
+        check(Event::Apply(object("a", Some("1"))), &[]);
+        check(Event::Apply(object("b", Some("2"))), &["b"]);
+        check(Event::Apply(object("a", Some("3"))), &["a"]);
+        check(Event::Delete(object("a", Some("3"))), &["a"]);
+        check(Event::Delete(object("c", None)), &[]);
+        // The connection was lost; meanwhile b was deleted and d was created.
+        check(Event::Init, &[]);
+        check(Event::InitApply(object("d", Some("1"))), &[]);
+        check(Event::InitDone, &["b", "d"]);
+    }
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The status of a host after a call of the provisioner.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::SecretReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube_resources::hosts::annotations::{FORCE_DELETE, INSPECT, REBOOT};
+use kube_resources::hosts::data_image::{AttachedImage, DataImageError, DataImageStatus};
+use kube_resources::hosts::host_status::{
+    HostCredentialsStatus, HostErrorType, HostProvisioningState, OperationalStatus,
+};
+
+use super::super::provisioner::{
+    HostObservation, ProvisionerFailure, ProvisionerWait, VerbOutcome, VerbStop,
+};
+use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
+use super::inputs::{AppliedFirmware, BmcAccessState, HostView};
+use super::transition::StatusChange;
+use super::{SECRET_POLL, back_off, firmware};
+
+/// When a service that is not ready is tried again.
+const NOT_READY_WAIT: Duration = Duration::from_secs(30);
+/// When a busy node is looked at again.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// When an operation is looked at although no change of its node was reported.
+const NOTIFIED_WAIT: Duration = Duration::from_secs(60);
+/// When capacity is checked again; up to twice that.
+const CAPACITY_WAIT: Duration = Duration::from_secs(60);
+
+/// The changes after a call.
+#[must_use]
+pub fn apply(
+    view: &HostView<'_>,
+    verb: &HostVerb,
+    outcome: VerbOutcome<VerbValue>,
+    now: Timestamp,
+) -> HostUpdate {
+    let mut change = StatusChange::new(view, now);
+    let is_removal = matches!(verb, HostVerb::Delete | HostVerb::Detach { .. });
+    let next = match outcome {
+        Ok(value) => done(&mut change, verb, value),
+        Err(VerbStop::NeedsRegistration) if is_removal => {
+            done(&mut change, verb, VerbValue::Nothing)
+        }
+        Err(VerbStop::InProgress(wait)) => in_progress(&mut change, verb, wait),
+        Err(VerbStop::Failed(failure)) => failed(&mut change, verb, &failure),
+        Err(VerbStop::NeedsRegistration) => needs_registration(&mut change),
+        Err(VerbStop::NotReady { message }) => {
+            let reason = format!("the provisioning service is not ready: {message}");
+            blocked(&mut change, reason, NOT_READY_WAIT)
+        }
+        Err(VerbStop::MissingInput { message }) => blocked(&mut change, message, SECRET_POLL),
+        Err(VerbStop::Busy { reason }) => {
+            blocked(&mut change, format!("the node is busy: {reason}"), BUSY_WAIT)
+        }
+    };
+    if view.is_deleting() {
+        record_deletion_call(&mut change);
+    }
+    let is_forced_delete =
+        *verb == HostVerb::Delete && view.annotations().contains_key(FORCE_DELETE);
+    let next = match change.memory.blocked.is_some() && is_forced_delete {
+        true => NextPass::Now,
+        false => next,
+    };
+    change.finish(next)
+}
+
+/// Records since when a stage of the deletion runs, and since when its calls fail.
+fn record_deletion_call(change: &mut StatusChange<'_>) {
+    let (now, memory) = (change.now, &mut change.memory);
+    memory.deletion_stage_since.get_or_insert(now);
+    match memory.blocked.is_some() || !change.status.error_message.is_empty() {
+        true => _ = memory.deletion_failing_since.get_or_insert(now),
+        false => memory.deletion_failing_since = None,
+    }
+}
+
+/// Spreads the calls for many hosts.
+fn jitter(change: &StatusChange<'_>, wait: Duration) -> NextPass {
+    let uid = change.view.host.metadata.uid.as_deref().unwrap_or_default();
+    let share = back_off::spread(uid, change.now.as_second()) / 4.0;
+    NextPass::After(Some(wait.mul_f64(1.0 + share)))
+}
+
+fn start_waiting(change: &mut StatusChange<'_>) {
+    let now = change.now;
+    change.memory.wait_since.get_or_insert(now);
+}
+
+fn blocked(change: &mut StatusChange<'_>, reason: String, wait: Duration) -> NextPass {
+    start_waiting(change);
+    change.memory.blocked = Some(reason);
+    jitter(change, wait)
+}
+
+fn needs_registration(change: &mut StatusChange<'_>) -> NextPass {
+    change.memory.forget_registration();
+    change.status.provisioning.id.clear();
+    if change.memory.is_registered_in_pass {
+        let reason = "the service does not know the node that it registered".to_owned();
+        return blocked(change, reason, BUSY_WAIT);
+    }
+    NextPass::Now
+}
+
+fn in_progress(change: &mut StatusChange<'_>, verb: &HostVerb, wait: ProvisionerWait) -> NextPass {
+    start_waiting(change);
+    change.memory.blocked = None;
+    if wait.is_changed {
+        change.clear_error();
+        started(change, verb);
+    }
+    let after = match change.view.policy.are_changes_reported && wait.reason.is_reported() {
+        true => NOTIFIED_WAIT,
+        false => wait.retry_after,
+    };
+    let next = jitter(change, after);
+    change.memory.wait = Some(wait);
+    next
+}
+
+/// Effects of an operation that was started.
+fn started(change: &mut StatusChange<'_>, verb: &HostVerb) {
+    match verb {
+        HostVerb::Inspect { .. } => {
+            change.event("InspectionStarted", "Hardware inspection started");
+            change.remove_annotation(INSPECT);
+            change.remove_annotation(REBOOT);
+        }
+        HostVerb::Prepare => {
+            save_settings(change);
+            record_firmware(change, firmware::preparing_request(change.view));
+            change.memory.is_change_started = true;
+        }
+        HostVerb::Service => {
+            change.status.operational_status = OperationalStatus::Servicing;
+            record_firmware(change, firmware::servicing_request(change.view));
+            change.memory.is_change_started = true;
+        }
+        HostVerb::Provision { is_forced: true } => change.remove_annotation(REBOOT),
+        HostVerb::Deprovision => change.event("DeprovisioningStarted", "Image removal started"),
+        HostVerb::PowerOn => change.event("PowerOn", "Host powered on"),
+        HostVerb::PowerOff { mode } => {
+            change.event("PowerOff", format!("Host {mode} powered off"));
+            if change.view.host.spec.disable_power_off {
+                change.remove_annotation(REBOOT);
+            }
+        }
+        // The next call only observes; it must not start the verification again.
+        HostVerb::Register => change.status.tried_credentials = current_credentials(change.view),
+        HostVerb::CheckCapacity
+        | HostVerb::Provision { is_forced: false }
+        | HostVerb::Adopt
+        | HostVerb::Observe
+        | HostVerb::PowerOffBeforeDelete
+        | HostVerb::AttachDataImage { .. }
+        | HostVerb::DetachDataImage
+        | HostVerb::Detach { .. }
+        | HostVerb::Delete => {}
+    }
+}
+
+/// Requested firmware updates are recorded when they start, so that they are not repeated.
+fn record_firmware(change: &mut StatusChange<'_>, request: firmware::FirmwareRequest) {
+    if let firmware::FirmwareRequest::Changed(changes) = request {
+        change.update.records_component_updates |= !changes.updates.is_empty();
+    }
+}
+
+/// Records the RAID volumes and hints that are applied.
+fn save_settings(change: &mut StatusChange<'_>) {
+    let host = change.view.host;
+    let applied = &mut change.status.provisioning;
+    if host.spec.raid.is_some() {
+        applied.raid.clone_from(&host.spec.raid);
+    }
+    applied.root_device_hints = firmware::effective_root_device_hints(host);
+}
+
+fn failed(
+    change: &mut StatusChange<'_>,
+    verb: &HostVerb,
+    failure: &ProvisionerFailure,
+) -> NextPass {
+    change.memory.blocked = None;
+    change.memory.wait = None;
+    match verb {
+        HostVerb::Provision { .. } => {
+            change.memory.provisioning_failures += 1;
+            change.set_state(HostProvisioningState::Deprovisioning);
+        }
+        HostVerb::Prepare => {
+            // It is not known which of the volumes exist.
+            if change.memory.is_change_started {
+                change.status.provisioning.raid = None;
+            }
+            change.memory.is_change_started = false;
+        }
+        HostVerb::Service => change.memory.is_change_started = false,
+        HostVerb::Register => change.status.tried_credentials = current_credentials(change.view),
+        HostVerb::AttachDataImage { .. } | HostVerb::DetachDataImage => {
+            data_image_failed(change, &failure.message);
+        }
+        HostVerb::CheckCapacity
+        | HostVerb::Inspect { .. }
+        | HostVerb::Deprovision
+        | HostVerb::Adopt
+        | HostVerb::Observe
+        | HostVerb::PowerOn
+        | HostVerb::PowerOff { .. }
+        | HostVerb::PowerOffBeforeDelete
+        | HostVerb::Detach { .. }
+        | HostVerb::Delete => {}
+    }
+    NextPass::After(Some(change.fail(failure.kind, &failure.message)))
+}
+
+fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> NextPass {
+    change.memory.blocked = None;
+    match (verb, value) {
+        (HostVerb::Register, VerbValue::NodeId(id)) => registered(change, id),
+        (HostVerb::CheckCapacity, VerbValue::Capacity(is_free)) => {
+            return capacity(change, is_free);
+        }
+        (HostVerb::Observe, VerbValue::Observation(observation)) => {
+            return observed(change, observation);
+        }
+        (HostVerb::Inspect { .. }, VerbValue::Hardware(hardware)) => {
+            change.status.hardware = Some((*hardware).clone());
+            change.update.hardware = Some(hardware);
+            change.event("InspectionComplete", "Hardware inspection completed");
+            change.remove_annotation(INSPECT);
+            change.set_state(HostProvisioningState::Preparing);
+        }
+        (HostVerb::Prepare, _) => {
+            save_settings(change);
+            record_firmware(change, firmware::preparing_request(change.view));
+            firmware_applied(change);
+            change.set_state(HostProvisioningState::Available);
+        }
+        (HostVerb::Provision { .. }, _) => {
+            change.memory.provisioning_failures = 0;
+            change.memory.is_adopted = true;
+            change.event("ProvisioningComplete", "Image provisioning completed");
+            change.set_state(HostProvisioningState::Provisioned);
+        }
+        (HostVerb::Deprovision, _) => deprovisioned(change),
+        (HostVerb::Adopt, _) => {
+            change.memory.is_adopted = true;
+            clear_if(change, &[HostErrorType::ProvisionedRegistration]);
+        }
+        (HostVerb::PowerOn, _) => power_changed(change, true),
+        (HostVerb::PowerOff { .. }, _) => {
+            // A host that must not be powered off was rebooted instead.
+            if change.view.host.spec.disable_power_off {
+                change.remove_annotation(REBOOT);
+            }
+            power_changed(change, false);
+        }
+        (HostVerb::PowerOffBeforeDelete, _) => {
+            change.status.powered_on = false;
+            change.set_state(HostProvisioningState::Deleting);
+        }
+        (HostVerb::Service, _) => {
+            record_firmware(change, firmware::servicing_request(change.view));
+            firmware_applied(change);
+            change.memory.is_change_started = false;
+            change.status.operational_status = OperationalStatus::Ok;
+            change.status.error_count = 0;
+            change.clear_error();
+        }
+        (HostVerb::AttachDataImage { url }, _) => {
+            data_image_changed(change, Some(AttachedImage { url: url.clone() }));
+        }
+        (HostVerb::DetachDataImage, _) => data_image_changed(change, None),
+        (HostVerb::Detach { .. }, _) => return detached(change),
+        (HostVerb::Delete, _) => {
+            change.update.patch.removes_finalizer = true;
+            return NextPass::After(None);
+        }
+        // The caller returned a value of another verb; call again later.
+        (HostVerb::Register | HostVerb::CheckCapacity | HostVerb::Observe, _)
+        | (HostVerb::Inspect { .. }, _) => return NextPass::After(Some(NOT_READY_WAIT)),
+    }
+    change.memory.wait = None;
+    change.memory.wait_since = None;
+    NextPass::Now
+}
+
+fn registered(change: &mut StatusChange<'_>, id: String) {
+    let credentials = current_credentials(change.view);
+    if change.status.provisioning.id != id {
+        change.memory.is_adopted = false;
+        change.event("Registered", "Registered new host");
+    }
+    if change.status.good_credentials != credentials {
+        change.event("BMCAccessValidated", "Verified access to BMC");
+    }
+    change.status.provisioning.id = id;
+    change.status.good_credentials = credentials.clone();
+    change.status.tried_credentials = credentials;
+    change.memory.registered_digest = Some(change.view.companions.registration_digest);
+    change.memory.is_registered_in_pass = true;
+    clear_if(change, &[HostErrorType::Registration, HostErrorType::ProvisionedRegistration]);
+    if *change.view.state() != HostProvisioningState::Registering {
+        return;
+    }
+    let host = change.view.host;
+    let next = if host.spec.externally_provisioned {
+        HostProvisioningState::ExternallyProvisioned
+    } else if host.is_inspection_disabled() {
+        change.event("InspectionSkipped", "Hardware inspection is disabled");
+        HostProvisioningState::Preparing
+    } else {
+        HostProvisioningState::Inspecting
+    };
+    change.set_state(next);
+}
+
+/// Removes an error of the given kinds.
+fn clear_if(change: &mut StatusChange<'_>, kinds: &[HostErrorType]) {
+    if change.status.error_type.as_ref().is_some_and(|kind| kinds.contains(kind)) {
+        change.status.error_count = 0;
+        change.clear_error();
+    }
+}
+
+fn current_credentials(view: &HostView<'_>) -> HostCredentialsStatus {
+    let BmcAccessState::Usable { secret, version } = &view.companions.bmc_access else {
+        return HostCredentialsStatus::default();
+    };
+    HostCredentialsStatus {
+        credentials: Some(SecretReference {
+            name: Some(secret.clone()),
+            namespace: view.host.metadata.namespace.clone(),
+        }),
+        credentials_version: Some(version.clone()),
+    }
+}
+
+fn capacity(change: &mut StatusChange<'_>, is_free: bool) -> NextPass {
+    if is_free {
+        change.memory.has_capacity = true;
+        if change.status.operational_status == OperationalStatus::Delayed {
+            change.status.operational_status = OperationalStatus::Ok;
+        }
+        return NextPass::Now;
+    }
+    start_waiting(change);
+    change.status.operational_status = OperationalStatus::Delayed;
+    let uid = change.view.host.metadata.uid.as_deref().unwrap_or_default();
+    let share = back_off::spread(uid, change.now.as_second());
+    NextPass::After(Some(CAPACITY_WAIT.mul_f64(1.0 + share)))
+}
+
+fn observed(change: &mut StatusChange<'_>, observation: HostObservation) -> NextPass {
+    if let Some(powered_on) = observation.powered_on {
+        change.status.powered_on = powered_on;
+    }
+    change.memory.observation = Some(observation);
+    NextPass::Now
+}
+
+fn power_changed(change: &mut StatusChange<'_>, powered_on: bool) {
+    if powered_on || !change.view.host.spec.disable_power_off {
+        change.status.powered_on = powered_on;
+    }
+    change.status.error_count = 0;
+    clear_if(change, &[HostErrorType::PowerManagement]);
+}
+
+fn deprovisioned(change: &mut StatusChange<'_>) {
+    change.event("DeprovisioningComplete", "Image removal completed");
+    change.status.provisioning.image = None;
+    change.status.provisioning.custom_deploy = None;
+    change.status.provisioning.boot_mode = None;
+    change.memory.is_adopted = false;
+    let next = match change.view.is_deleting() {
+        true => HostProvisioningState::PoweringOffBeforeDelete,
+        false => HostProvisioningState::Available,
+    };
+    change.set_state(next);
+}
+
+fn detached(change: &mut StatusChange<'_>) -> NextPass {
+    change.clear_error();
+    change.status.error_count = 0;
+    change.status.operational_status = OperationalStatus::Detached;
+    change.status.provisioning.id.clear();
+    change.memory.forget_registration();
+    change.memory.wait = None;
+    change.memory.wait_since = None;
+    NextPass::After(None)
+}
+
+fn firmware_applied(change: &mut StatusChange<'_>) {
+    let settings = change.view.companions.firmware_settings.as_ref();
+    change.memory.applied_firmware = settings
+        .map(|settings| AppliedFirmware { settings: settings.metadata.generation, at: change.now });
+}
+
+fn data_image_status(change: &StatusChange<'_>) -> DataImageStatus {
+    let image = change.view.companions.data_image.as_ref();
+    image.and_then(|image| image.status.clone()).unwrap_or_default()
+}
+
+fn data_image_changed(change: &mut StatusChange<'_>, attached_image: Option<AttachedImage>) {
+    let last_reconciled = Some(Time(change.now));
+    change.update.data_image =
+        Some(DataImageStatus { last_reconciled, attached_image, error: None });
+}
+
+fn data_image_failed(change: &mut StatusChange<'_>, message: &str) {
+    let mut status = data_image_status(change);
+    let count = status.error.take().map_or(0, |error| error.count) + 1;
+    status.error = Some(DataImageError { count, message: message.to_owned() });
+    status.last_reconciled = Some(Time(change.now));
+    change.update.data_image = Some(status);
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Deletion: remove the image, power off, remove the node. Every stage is bounded.
+//!
+//! Removal of the image and power off are skipped after their fourth failure, as in Metal3. Any stage is
+//! skipped if calls fail for [`HostLimits::deletion_failure_limit`] without interruption, or if it takes
+//! longer than [`HostLimits::deletion_limit`]. The annotation
+//! [`FORCE_DELETE`](kube_resources::hosts::annotations::FORCE_DELETE) skips all stages but the removal of
+//! the node, which is tried once.
+//!
+//! [`HostLimits::deletion_failure_limit`]: super::HostLimits::deletion_failure_limit
+//! [`HostLimits::deletion_limit`]: super::HostLimits::deletion_limit
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube_resources::hosts::annotations::{DetachedDeleteAction, FORCE_DELETE, detach_request};
+use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
+
+use super::action::{HostAction, HostEvent};
+use super::inputs::{BmcAccessState, HostView};
+use super::transition::StatusChange;
+
+/// How long the removal of the node may take with the annotation that forces the deletion.
+const FORCED_LIMIT: Duration = Duration::from_secs(120);
+/// Failures after which a stage is skipped.
+const MAX_STAGE_FAILURES: i64 = 3;
+
+/// Changes the state of a host that is deleted; `None` if its state is right.
+pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
+    use HostProvisioningState as State;
+    if !view.is_deleting() {
+        return None;
+    }
+    let enter = |state| Some(StatusChange::new(view, now).enter(state));
+    let is_detached = view.status.operational_status == OperationalStatus::Detached;
+    if let Some(detach) = detach_request(view.annotations()) {
+        if detach.delete_action == Some(DetachedDeleteAction::Delay) {
+            return Some(HostAction::Wait { after: None });
+        }
+        if is_detached {
+            return Some(StatusChange::new(view, now).release(None));
+        }
+        if *view.state() != State::Deleting {
+            return enter(State::Deleting);
+        }
+    } else if is_detached {
+        // It is attached again first.
+        return None;
+    }
+    let is_forced = view.annotations().contains_key(FORCE_DELETE);
+    if is_forced && *view.state() != State::Deleting {
+        return enter(State::Deleting);
+    }
+    let gives_up = is_stage_over(view, now);
+    let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;
+    match view.state() {
+        State::Unset | State::Unmanaged | State::Registering => enter(State::Deleting),
+        State::Provisioning | State::Provisioned => enter(State::Deprovisioning),
+        State::Deprovisioning if is_unreachable(view) => enter(State::Deleting),
+        State::Deprovisioning if gives_up || has_failed_often => {
+            enter(State::PoweringOffBeforeDelete)
+        }
+        State::PoweringOffBeforeDelete
+            if gives_up
+                || has_failed_often
+                || is_unreachable(view)
+                || view.host.spec.disable_power_off =>
+        {
+            enter(State::Deleting)
+        }
+        State::Deleting if gives_up || (is_forced && is_blocked(view)) => {
+            Some(StatusChange::new(view, now).release(Some(abandoned(view))))
+        }
+        State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting => None,
+        State::MatchProfile
+        | State::Inspecting
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::ExternallyProvisioned
+        | State::Other(_) => enter(State::PoweringOffBeforeDelete),
+    }
+}
+
+/// Whether there is neither a node nor a way to register one.
+fn is_unreachable(view: &HostView<'_>) -> bool {
+    view.node_id().is_empty()
+        && !matches!(view.companions.bmc_access, BmcAccessState::Usable { .. })
+}
+
+fn is_blocked(view: &HostView<'_>) -> bool {
+    !view.status.error_message.is_empty() || view.memory.blocked.is_some()
+}
+
+/// Whether the limits of the current stage are reached. Every stage makes at least one call.
+fn is_stage_over(view: &HostView<'_>, now: Timestamp) -> bool {
+    let memory = view.memory;
+    let is_longer_ago = |since: Option<Timestamp>, limit: Duration| {
+        since.is_some_and(|since| {
+            Duration::try_from(now.duration_since(since)).unwrap_or_default() > limit
+        })
+    };
+    let is_forced = view.annotations().contains_key(FORCE_DELETE);
+    let stage_limit = if is_forced { FORCED_LIMIT } else { view.policy.deletion_limit };
+    is_longer_ago(memory.deletion_stage_since, stage_limit)
+        || (is_blocked(view)
+            && is_longer_ago(memory.deletion_failing_since, view.policy.deletion_failure_limit))
+}
+
+/// The host goes although its node could not be removed.
+fn abandoned(view: &HostView<'_>) -> HostEvent {
+    let cause = match (&view.memory.blocked, view.status.error_message.as_str()) {
+        (Some(reason), _) => reason.as_str(),
+        (None, "") => "the time limit was reached",
+        (None, error) => error,
+    };
+    let id = view.node_id();
+    HostEvent::new(
+        "DeletionForced",
+        format!("The host was deleted, but node {id:?} may remain in the service: {cause}"),
+    )
+}
