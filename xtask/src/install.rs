@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
@@ -48,6 +49,18 @@ const PYTHON: &[RequiredPackage] = &[RequiredPackage {
     is_installed: python_has_venv,
 }];
 
+const GO: &[RequiredPackage] = &[RequiredPackage {
+    description: "Go",
+    packages: &["golang-go"],
+    is_installed: || on_path("go").is_some(),
+}];
+
+const NAMESPACES: &[RequiredPackage] = &[RequiredPackage {
+    description: "namespaces and bridges",
+    packages: &["iproute2", "util-linux"],
+    is_installed: || is_program("ip") && is_program("unshare"),
+}];
+
 /// Debian's own Python, whatever else is first on the path.
 pub(crate) const DEBIAN_PYTHON: &str = "/usr/bin/python3";
 
@@ -87,11 +100,6 @@ const LAB: &[RequiredPackage] = &[
         description: "IPMI tools",
         packages: &["openipmi", "ipmitool"],
         is_installed: || on_path("ipmi_sim").is_some() && on_path("ipmitool").is_some(),
-    },
-    RequiredPackage {
-        description: "namespaces and bridges",
-        packages: &["iproute2", "util-linux"],
-        is_installed: || is_program("ip") && is_program("unshare"),
     },
     RequiredPackage {
         description: "OpenSSL",
@@ -220,12 +228,24 @@ const BOOT_PEERS: &[RequiredPackage] = &[
 
 /// Installs everything that `cargo xtask test` needs.
 pub(crate) fn all_for_tests(interrupt: &Interrupt) -> Result<()> {
-    ensure(&[SERVERS, PYTHON, LAB, BOOT, BROWSER, PACKAGE_TOOLS].concat(), interrupt)
+    let packages = [SERVERS, PYTHON, GO, NAMESPACES, LAB, BOOT, BROWSER, PACKAGE_TOOLS];
+    ensure(&packages.concat(), interrupt)
 }
 
 /// Installs the database servers and returns the paths of their programs.
 pub(crate) fn database_servers(interrupt: &Interrupt) -> Result<DatabasePrograms> {
     ensure(SERVERS, interrupt)?;
+    installed_database_programs()
+}
+
+/// Installs Go.
+pub(crate) fn go(interrupt: &Interrupt) -> Result<()> {
+    ensure(GO, interrupt)
+}
+
+/// Installs what tests with a Kubernetes cluster need.
+pub(crate) fn for_clusters(interrupt: &Interrupt) -> Result<DatabasePrograms> {
+    ensure(&[SERVERS, NAMESPACES].concat(), interrupt)?;
     installed_database_programs()
 }
 
@@ -241,7 +261,7 @@ pub(crate) fn installed_database_programs() -> Result<DatabasePrograms> {
 
 /// Installs what the benchmarks with machines need.
 pub(crate) fn lab_and_boot(interrupt: &Interrupt) -> Result<()> {
-    ensure(&[PYTHON, LAB, BOOT].concat(), interrupt)
+    ensure(&[PYTHON, NAMESPACES, LAB, BOOT].concat(), interrupt)
 }
 
 /// Installs the programs that validate packages.
@@ -262,6 +282,9 @@ pub(crate) fn is_root() -> bool {
 }
 
 fn ensure(needs: &[RequiredPackage], interrupt: &Interrupt) -> Result<()> {
+    // Several threads install packages, and apt runs only once at a time.
+    static INSTALLATION: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
     let missing: Vec<&RequiredPackage> =
         needs.iter().filter(|need| !(need.is_installed)()).collect();
     if missing.is_empty() {

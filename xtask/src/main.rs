@@ -55,6 +55,13 @@ enum XtaskCommand {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Run a command with a Kubernetes control plane for tests, built from Go modules, and with the
+    /// servers of `with-servers`, in a network of its own.
+    WithKube {
+        /// The command, e.g. `cargo test -p ferrite --test kube`.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// Check the rules of the code base: dependencies, file headers, retired words, links.
     Tidy,
     /// Check licences, sources, duplicate versions and known vulnerabilities of the dependencies.
@@ -78,6 +85,7 @@ fn main() -> ExitCode {
         XtaskCommand::Test { .. } => test::run(TestScope::Ci),
         XtaskCommand::WithServers { command } => test::with_servers(&command),
         XtaskCommand::WithLab { command } => test::with_lab(&command),
+        XtaskCommand::WithKube { command } => test::with_kube(&command),
         XtaskCommand::Tidy => tidy::run(),
         XtaskCommand::Deny => test::cargo_deny::run(),
         XtaskCommand::Bench(options) => bench::run(&options),

@@ -37,8 +37,6 @@ pub(crate) use validation::check_test_build;
 
 /// Where the manifests of the operator are.
 pub(crate) const OPERATOR_MANIFESTS: &str = "deploy/kubernetes/operator";
-/// Repository of the image, for manifests without one.
-const DEFAULT_REPOSITORY: &str = "registry.example/ferrite";
 /// Maximum compressed size of the image without a ramdisk, in bytes.
 const LARGEST_IMAGE: usize = 30_000_000;
 
@@ -98,7 +96,7 @@ struct PackageSet {
     /// Compressed size of the layers of `image`.
     image_size: usize,
     debian: PathBuf,
-    operator: Option<OperatorPackages>,
+    operator: OperatorPackages,
 }
 
 /// The images that were written.
@@ -176,21 +174,10 @@ impl PackageInputs<'_> {
         let debian = debian_archive::write(root, &files, commit, version, self.compression.xz)?;
         let debian = output.write(&format!("ferrite_{}_amd64.deb", version.debian), &debian)?;
 
-        // Commits without an operator have no manifests.
-        let manifests = match self.manifests.exists() {
-            true => Some(OperatorManifests::read(&self.manifests)?),
-            false => None,
-        };
-        let repository = match (&self.image, &manifests) {
-            (Some(image), _) => image,
-            (None, Some(manifests)) => manifests.repository(),
-            (None, None) => DEFAULT_REPOSITORY,
-        };
+        let manifests = OperatorManifests::read(&self.manifests)?;
+        let repository = self.image.as_deref().unwrap_or(manifests.repository());
         let images = self.write_images(&programs.ferrite, repository, &mut output)?;
-        let operator = match &manifests {
-            Some(manifests) => Some(self.write_operator(manifests, repository, &mut output)?),
-            None => None,
-        };
+        let operator = self.write_operator(&manifests, repository, &mut output)?;
         output.write_checksums()?;
         Ok(PackageSet {
             folder: output.folder,

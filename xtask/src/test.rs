@@ -5,13 +5,17 @@
 pub(crate) mod agent_ramdisk;
 pub(crate) mod archive;
 pub(crate) mod cargo_deny;
+mod control_plane;
 mod database_certificates;
 mod database_servers;
+mod go_program;
+mod go_toolchain;
 mod image;
 pub(crate) mod isolated_network;
 pub(crate) mod kernel;
 mod lab;
 pub(crate) mod lab_inputs;
+mod metal3_crds;
 mod oidc_provider;
 pub(crate) mod process;
 mod programs;
@@ -31,6 +35,7 @@ use crate::interrupt::Interrupt;
 use crate::{install, package, repository, shell, tidy};
 use agent_ramdisk::AgentBuild;
 use cargo_deny::CargoDenyInstall;
+use control_plane::{KubePrograms, KubeProgramsBuild};
 use database_servers::DatabaseServers;
 use isolated_network::IsolatedNetwork;
 use lab_inputs::{BackgroundSetup, LabInputs, RunningLab};
@@ -50,14 +55,27 @@ pub(crate) enum TestScope {
 
 /// Tests below modules of this name run only with [`TestScope::All`].
 const MATRIX_MODULE: &str = "matrix::";
+/// Tests below modules of this name need a downloaded Go module, and do not run with
+/// [`TestScope::Quick`].
+const METAL3_MODULE: &str = "metal3::";
 /// Most tests wait for timers, machines or servers, so more programs run than there are cores.
 const PROGRAMS_AT_ONCE: usize = 3;
 /// The longest program. Its tests wait for virtual machines, and for each other's machines.
 const END_TO_END: &str = "ferrite end_to_end";
 const END_TO_END_THREADS: &str = "3";
+/// Its tests share a Kubernetes cluster and wait for pods.
+const KUBE: &str = "ferrite kube";
 /// The programs that take longest, longest first.
-const LONG_PROGRAMS: &[&str] =
-    &[END_TO_END, web_ui::PROGRAM, "boot-server", "store", "redfish-driver", "api-server"];
+const LONG_PROGRAMS: &[&str] = &[
+    END_TO_END,
+    KUBE,
+    web_ui::PROGRAM,
+    "operator",
+    "boot-server",
+    "store",
+    "redfish-driver",
+    "api-server",
+];
 
 /// Runs all checks and prints the time of each. A failed check does not stop the others. The last
 /// line has the number of passed and failed tests, for CI.
@@ -73,6 +91,7 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
     // Packages and downloads need the network, not the compiler: both at once.
     let setup = full.then(|| BackgroundSetup::start(&root, &interrupt));
     let cargo_deny = full.then(|| CargoDenyInstall::start(&root));
+    let kube_build = full.then(|| KubeProgramsBuild::start(&root, &interrupt));
 
     report.step("formatting", || {
         shell::run(shell::cargo(&root).args(["fmt", "--all", "--check"]), &interrupt)
@@ -100,23 +119,29 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
     if let Some(setup) = setup {
         report
             .step("agent build", || agent_ramdisk::build(&root, AgentBuild::ForTests, &interrupt));
-        let mut prepared = None;
+        let (mut prepared, mut kube_programs) = (None, None);
         report.step("packages and lab images", || {
             prepared = Some(setup.wait(&interrupt)?);
             Ok(())
         });
         report.step("web UI checks", || web_ui::check(&root, &interrupt));
+        if let Some(kube_build) = kube_build {
+            report.step("control plane build", || {
+                kube_programs = Some(kube_build.wait()?);
+                Ok(())
+            });
+        }
         if prepared.is_some() {
             report.step("packages", || {
                 let manifests = root.join(package::OPERATOR_MANIFESTS);
                 package::check_test_build(&root, &manifests, &interrupt)
             });
         }
-        if let Some(prepared) = prepared {
+        if let (Some(prepared), Some(kube)) = (prepared, kube_programs) {
             report.step("servers and lab", || {
                 let inputs =
                     LabInputs::prepare(&root, &debug_ferrite(&root)?, prepared, &interrupt)?;
-                environment = Some(TestEnvironment::start(&root, inputs)?);
+                environment = Some(TestEnvironment::start(&root, inputs, kube)?);
                 Ok(())
             });
         }
@@ -153,6 +178,9 @@ fn configure(
         if scope != TestScope::All && program.name != web_ui::PROGRAM {
             program.command.args(["--skip", MATRIX_MODULE]);
         }
+        if scope == TestScope::Quick {
+            program.command.args(["--skip", METAL3_MODULE]);
+        }
         if program.name == END_TO_END {
             program.command.args(["--test-threads", END_TO_END_THREADS]);
         }
@@ -188,6 +216,25 @@ pub(crate) fn with_lab(command: &[String]) -> Result<()> {
     shell::run(&mut command, &interrupt)
 }
 
+/// Runs one command with the variables that point tests at a Kubernetes control plane and database
+/// servers, in a network of its own.
+pub(crate) fn with_kube(command: &[String]) -> Result<()> {
+    IsolatedNetwork::check_permission()?;
+    let interrupt = Interrupt::watch()?;
+    let (program, arguments) = command.split_first().context("no command given")?;
+    let root = repository::root();
+    let databases = install::for_clusters(&interrupt)?;
+    let kube = KubePrograms::ensure(&root, &interrupt)?;
+    // The command is usually cargo, which cannot download anything in the new network.
+    shell::run(shell::cargo(&root).args(["fetch", "--quiet"]), &interrupt)?;
+    let _network = IsolatedNetwork::enter()?;
+    let servers = DatabaseServers::start(&databases)?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(servers.variables()).env("CARGO_NET_OFFLINE", "true");
+    command.envs(kube.variables());
+    shell::run(&mut command, &interrupt)
+}
+
 /// The server binary of the test build.
 pub(crate) fn debug_ferrite(root: &Path) -> Result<PathBuf> {
     Ok(std::path::absolute(repository::target(root))?.join("debug/ferrite"))
@@ -197,24 +244,26 @@ pub(crate) fn debug_ferrite(root: &Path) -> Result<PathBuf> {
 struct TestEnvironment {
     servers: DatabaseServers,
     lab: RunningLab,
+    kube: KubePrograms,
     _network: IsolatedNetwork,
 }
 
 impl TestEnvironment {
     /// Nothing can be downloaded after this.
-    fn start(root: &Path, inputs: LabInputs) -> Result<Self> {
+    fn start(root: &Path, inputs: LabInputs, kube: KubePrograms) -> Result<Self> {
         let programs = install::installed_database_programs()?;
         let network = IsolatedNetwork::enter()?;
         let servers = DatabaseServers::start(&programs)?;
         let lab = RunningLab::start(inputs)
             .with_context(|| format!("cannot start the lab of {}", root.display()))?;
-        Ok(Self { servers, lab, _network: network })
+        Ok(Self { servers, lab, kube, _network: network })
     }
 
     /// The variables that point the tests at the servers and the lab.
     fn variables(&self) -> Vec<(&'static str, PathBuf)> {
         let servers = self.servers.variables().map(|(name, value)| (name, PathBuf::from(value)));
         let lab = self.lab.variables().into_iter().map(|(name, path)| (name, path.to_owned()));
-        servers.into_iter().chain(lab).collect()
+        let kube = self.kube.variables().map(|(name, path)| (name, path.to_owned()));
+        servers.into_iter().chain(lab).chain(kube).collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::test::agent_ramdisk::AgentBuild;
 use crate::test::debug_ferrite;
 use crate::test::python::{self, PACKAGE_TOOLS};
-use crate::{install, print, repository, shell};
+use crate::{install, repository, shell};
 
 /// For packages that are deleted after the check.
 const FAST: PackageCompression = PackageCompression { gzip: 1, xz: 0 };
@@ -58,13 +58,8 @@ pub(super) fn check(root: &Path, packages: &PackageSet, interrupt: &Interrupt) -
     check_checksums(&packages.folder)?;
     image_check::check(packages)?;
     debian_check::check(packages)?;
-    match &packages.operator {
-        Some(operator) => {
-            let tools = python::ensure(root, &PACKAGE_TOOLS)?;
-            chart_check::check(operator, &tools.join("bin/helm"), &kubectl(root)?)?;
-        }
-        None => print::line("this commit has no operator: no chart and no manifests"),
-    }
+    let tools = python::ensure(root, &PACKAGE_TOOLS)?;
+    chart_check::check(&packages.operator, &tools.join("bin/helm"), &kubectl(root)?)?;
     Ok(())
 }
 

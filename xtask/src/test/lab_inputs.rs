@@ -11,6 +11,7 @@ use super::agent_ramdisk::{AgentBuild, AgentRamdisk};
 use super::image::TestDiskImage;
 use super::kernel::DebianKernel;
 use super::lab::Lab;
+use super::metal3_crds;
 use super::oidc_provider;
 use super::python::{self, CLIENTS, EMULATORS, KEYSTONE, STOCK_IRONIC};
 use super::ramdisk::BOOTED;
@@ -29,6 +30,7 @@ pub(crate) struct SetupResult {
     stock_ironic: PathBuf,
     keystone: PathBuf,
     oidc_provider: PathBuf,
+    metal3_crds: PathBuf,
     kernel: DebianKernel,
     stock_agent: StockAgent,
     ramdisk: PathBuf,
@@ -50,6 +52,7 @@ impl BackgroundSetup {
                 stock_ironic: python::ensure(&root, &STOCK_IRONIC)?,
                 keystone: python::ensure(&root, &KEYSTONE)?,
                 oidc_provider: oidc_provider::ensure(&root)?,
+                metal3_crds: metal3_crds::ensure(&root)?,
                 stock_agent: StockAgent::ensure(&root, &kernel)?,
                 ramdisk: BOOTED.make(&root, &kernel)?,
                 image: TestDiskImage::make(&root, &kernel)?,
@@ -113,13 +116,14 @@ impl RunningLab {
     pub(crate) fn variables(&self) -> Vec<(&'static str, &Path)> {
         let LabInputs { setup, agent } = &self.inputs;
         let SetupResult { clients, kernel, stock_agent, stock_ironic, ramdisk, image, .. } = setup;
-        let SetupResult { keystone, oidc_provider, .. } = setup;
+        let SetupResult { keystone, oidc_provider, metal3_crds, .. } = setup;
         vec![
             self.lab.variable(),
             ("FERRITE_TEST_CLIENTS", clients),
             ("FERRITE_TEST_STOCK_IRONIC", stock_ironic),
             ("FERRITE_TEST_KEYSTONE", keystone),
             ("FERRITE_TEST_OIDC_PROVIDER", oidc_provider),
+            ("METAL3_CRDS", metal3_crds),
             ("FERRITE_TEST_KERNEL", &kernel.path),
             ("FERRITE_TEST_RAMDISK", ramdisk),
             // SHA256SUMS is in the same folder.

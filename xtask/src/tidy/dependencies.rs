@@ -51,7 +51,7 @@ const LIFECYCLE: &[&str] = &["lifecycle"];
 const CONDUCTOR: &[&str] = &["conductor"];
 const IRONIC: &[&str] = &["ironic-wire"];
 /// Used by tests and developers, never by shipped crates.
-const TOOLS: &[&str] = &["boot-bench", "http-probe", "xtask"];
+const TOOLS: &[&str] = &["boot-bench", "http-probe", "test-cluster", "xtask"];
 
 const fn rule(
     name: &'static str,
@@ -352,10 +352,45 @@ const RULES: &[DependencyRule] = &[
         RuleScope::Transitive,
         &[RUNTIME, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
     ),
+    // Any program can run in its pods, so it depends on none of ours.
+    rule(
+        "test-cluster",
+        RuleScope::Transitive,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "kube-resources", "operator"],
+        ],
+    ),
     rule(
         "xtask",
         RuleScope::Transitive,
         &[RUNTIME, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    // Types and pure translations, for clients of any Ironic.
+    rule(
+        "kube-resources",
+        RuleScope::Transitive,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            RUNTIME,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "http", "reqwest"],
+        ],
+    ),
+    // Controllers use the service only over its API, so that they work with any Ironic.
+    rule(
+        "operator",
+        RuleScope::Transitive,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, DATABASE, &["node-model", "api-server"]],
     ),
     // Clients use only the HTTP API, so that they work with any Ironic.
     rule(
