@@ -140,13 +140,18 @@ async fn fake_resolver() -> SocketAddr {
 }
 
 fn start(upstreams: DnsUpstreams, is_client: bool) -> SocketAddr {
-    let settings = DnsServerSettings {
-        listen: ([127, 0, 0, 1], 0).into(),
-        interface: None,
-        names: own(),
-        is_client: Arc::new(move |_| is_client),
+    let upstreams = Arc::new(upstreams);
+    let bind = || {
+        let settings = DnsServerSettings {
+            listen: ([127, 0, 0, 1], 0).into(),
+            interface: None,
+            names: own(),
+            is_client: Arc::new(move |_| is_client),
+        };
+        DnsListener::bind(settings, Arc::clone(&upstreams))
     };
-    let listener = DnsListener::bind(settings, Arc::new(upstreams)).unwrap();
+    // The UDP port that the system chooses may be in use for TCP.
+    let listener = (0..50).find_map(|_| bind().ok()).unwrap();
     let address = listener.local_address().unwrap();
     tokio::spawn(listener.run());
     address
