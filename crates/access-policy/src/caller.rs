@@ -24,6 +24,8 @@ pub enum AuthMethod {
     ClientCertificate,
     /// The Unix socket of this host.
     UnixSocket,
+    /// A part of this process, such as the operator.
+    InProcess,
 }
 
 impl AuthMethod {
@@ -40,6 +42,7 @@ impl AuthMethod {
             Self::Keystone => "keystone",
             Self::ClientCertificate => "certificate",
             Self::UnixSocket => "unix_socket",
+            Self::InProcess => "in_process",
         }
     }
 }

@@ -414,7 +414,7 @@ impl Authenticator {
         address: IpAddr,
     ) -> bool {
         match caller.method {
-            AuthMethod::None | AuthMethod::UnixSocket => true,
+            AuthMethod::None | AuthMethod::UnixSocket | AuthMethod::InProcess => true,
             AuthMethod::Htpasswd
             | AuthMethod::Password
             | AuthMethod::ApiToken

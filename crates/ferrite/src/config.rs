@@ -8,6 +8,8 @@ mod checks;
 mod dhcp;
 mod dns;
 mod identity_services;
+#[cfg(test)]
+mod installation_tests;
 mod policy;
 mod provisioning;
 #[cfg(test)]

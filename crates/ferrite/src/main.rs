@@ -6,10 +6,14 @@ mod boot;
 mod boot_metrics;
 mod certificate_expiries;
 mod config;
+mod crds;
 mod database;
 mod demo;
+mod embedded_service;
+mod in_process_transport;
 mod local_addresses;
 mod network_interfaces;
+mod operator;
 mod ports;
 mod process;
 mod provisioning;
@@ -44,6 +48,10 @@ enum FerriteCommand {
     /// Perform one operation on one machine without a long-running service.
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// Run the Kubernetes controllers: installations of the service, databases and hosts.
+    Operator(operator::OperatorArguments),
+    /// Print the CRDs of the operator.
+    Crds(crds::CrdsArguments),
     /// Run a demonstration with simulated or QEMU machines: enrol, inspect, clean and deploy.
     Demo(::demo::DemoArguments),
     /// Run simulated machines with BMCs.
@@ -70,6 +78,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         FerriteCommand::Serve(arguments) => serve::serve(&arguments),
         FerriteCommand::Run(command) => return run::run(&command),
+        FerriteCommand::Operator(arguments) => operator::operator(&arguments),
+        FerriteCommand::Crds(arguments) => crds::crds(&arguments),
         FerriteCommand::Demo(arguments) => demo::demo(&arguments),
         FerriteCommand::Sim(arguments) => sim::sim(&arguments),
         FerriteCommand::Bmc(command) => bmc::run(&command),

@@ -113,7 +113,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Warns if the API is reachable from other hosts without authentication or TLS.
-fn warn_if_open(config: &Config) {
+pub(crate) fn warn_if_open(config: &Config) {
     if !config.has_api_tls() && !config.api.listen.ip().is_loopback() {
         tracing::warn!(
             listen = %config.api.listen,
@@ -148,7 +148,7 @@ async fn run(
 }
 
 /// Prints the addresses of the server, for users and for programs that start this one.
-fn announce(service: &FerriteService, data_dir: &Path) {
+pub(crate) fn announce(service: &FerriteService, data_dir: &Path) {
     if let Some(first) = &service.first_password {
         print_line(&format!("user {}, password in {}", first.user, first.path.display()));
     }

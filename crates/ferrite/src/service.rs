@@ -37,6 +37,8 @@ const MAX_SOCKET_PATH: usize = 107;
 
 /// The running server.
 pub(crate) struct FerriteService {
+    /// Handles requests of this process.
+    pub(crate) app: Arc<App>,
     server: ApiServerHandle,
     metrics_server: Option<MetricsServerHandle>,
     /// Whether the API uses TLS.
@@ -121,7 +123,7 @@ impl FerriteService {
             let expiries = service.expiries.clone();
             app.set_certificate_expiries(Arc::new(move || expiries.current()));
         }
-        let server = ApiServer::bind(app)
+        let server = ApiServer::bind(Arc::clone(&app))
             .map_err(|error| anyhow!("{}", ListenPurpose::Api.bind_error(listen, &error)))?;
         let server = with_unix_socket(server, config, data_dir)?;
         let has_tls = config.has_api_tls();
@@ -153,6 +155,7 @@ impl FerriteService {
             tokio::spawn(Arc::clone(service).maintain(config.clone(), store.clone(), now))
         });
         Ok(Self {
+            app,
             server,
             metrics_server,
             has_tls,

@@ -472,7 +472,8 @@ pub(super) fn own_user_id(request: &ApiRequest) -> Option<UserId> {
         | AuthMethod::OpenIdConnect
         | AuthMethod::Keystone
         | AuthMethod::ClientCertificate
-        | AuthMethod::UnixSocket => None,
+        | AuthMethod::UnixSocket
+        | AuthMethod::InProcess => None,
     }
 }
 

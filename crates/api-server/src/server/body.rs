@@ -14,6 +14,7 @@ use super::byte_budget::BudgetShare;
 use super::client_limits::ClientLimits;
 use super::routes::BodyLimit;
 use crate::app::App;
+use crate::config::BodyLimits;
 use crate::ironic::continue_inspection;
 
 /// How much of the body of a rejected request is still read, and for how long. A client that sends
@@ -39,6 +40,16 @@ impl AsRef<[u8]> for BudgetedBody {
     }
 }
 
+/// The size in bytes that a limit stands for.
+pub(super) fn max_body(limits: &BodyLimits, limit: BodyLimit) -> usize {
+    match limit {
+        BodyLimit::Small => limits.small,
+        BodyLimit::Message => limits.small.min(MAX_MESSAGE),
+        BodyLimit::Provision => limits.provision,
+        BodyLimit::Inspection => limits.inspection,
+    }
+}
+
 /// Reads the complete body. Leaves a rejected body in `body`, so that it can be discarded. The body uses the
 /// budget of `share` until its last copy is dropped.
 pub(super) async fn read_body(
@@ -55,9 +66,7 @@ pub(super) async fn read_body(
     let limits = &app.config.body_limits;
     let length = incoming.size_hint();
     let limit = match limit {
-        BodyLimit::Small => limits.small,
-        BodyLimit::Message => limits.small.min(MAX_MESSAGE),
-        BodyLimit::Provision => limits.provision,
+        BodyLimit::Small | BodyLimit::Message | BodyLimit::Provision => max_body(limits, limit),
         BodyLimit::Inspection => {
             // Do not receive megabytes for which no node waits.
             let may_be_large =

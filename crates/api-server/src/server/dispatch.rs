@@ -25,7 +25,7 @@ use tracing::{Instrument, field};
 use super::access::CallerAccess;
 use super::audit_log::AuditSubject;
 use super::auth_response::auth_error_response;
-use super::body::{discard, read_body};
+use super::body::{discard, max_body, read_body};
 use super::browser_headers::{self, BrowserHeaders};
 use super::client_certificate;
 use super::client_connection::{ClientConnection, RequestConnection};
@@ -69,10 +69,26 @@ static VERSION_VALUES: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
 
 /// Handles one request. Never fails: every error becomes a response.
 pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Response<TrackedBody> {
-    let started = Instant::now();
-    let in_flight = app.request_metrics.start_request();
     let (head, body) = request.into_parts();
     let request_id = RequestId::generate();
+    let mut connection = RequestConnection::new(&head);
+    let mut origin = CallSource::Network(Some(body), &mut connection);
+    let outcome = handle(&app, &head, &mut origin, &request_id).await;
+    if let CallSource::Network(Some(unread), _) = origin {
+        discard(unread, &head.headers);
+    }
+    into_http(outcome, &request_id).map(|body| TrackedBody::new(body, connection.in_progress))
+}
+
+/// Handles a request and records it in metrics, audit log and trace.
+async fn handle<'r>(
+    app: &'r Arc<App>,
+    head: &Parts,
+    origin: &mut CallSource<'_>,
+    request_id: &RequestId,
+) -> DispatchOutcome<'r> {
+    let started = Instant::now();
+    let in_flight = app.request_metrics.start_request();
     let span = tracing::debug_span!(
         "request",
         %request_id,
@@ -81,18 +97,13 @@ pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Respo
         status = field::Empty,
         duration_us = field::Empty,
     );
-    let mut connection = RequestConnection::new(&head);
-    let mut origin = CallSource::Network(Some(body), &mut connection);
     let mut subject = AuditSubject::default();
     let outcome = async {
-        let outcome = respond(&app, &head, &mut origin, &request_id, &mut subject).await;
-        subject.record(&app, &head, &request_id, &outcome.response).await;
+        let outcome = respond(app, head, origin, request_id, &mut subject).await;
+        subject.record(app, head, request_id, &outcome.response).await;
         outcome
     };
     let outcome = outcome.instrument(span.clone()).await;
-    if let CallSource::Network(Some(unread), _) = origin {
-        discard(unread, &head.headers);
-    }
     let duration = started.elapsed();
     let status = outcome.response.status.as_u16();
     app.request_metrics.record(outcome.route, status, duration);
@@ -105,7 +116,7 @@ pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Respo
         span.in_scope(|| tracing::debug!(caller_request_id = ?caller_id, "request completed"));
     }
     drop(in_flight);
-    into_http(outcome, &request_id).map(|body| TrackedBody::new(body, connection.in_progress))
+    outcome
 }
 
 /// Where the body and the caller of a request come from.
@@ -125,9 +136,7 @@ pub(crate) async fn dispatch_in_process(
     let (head, body) = request.into_parts();
     let request_id = RequestId::generate();
     let mut origin = CallSource::InProcess { caller, body };
-    let mut subject = AuditSubject::default();
-    let outcome = respond(app, &head, &mut origin, &request_id, &mut subject).await;
-    subject.record(app, &head, &request_id, &outcome.response).await;
+    let outcome = handle(app, &head, &mut origin, &request_id).await;
     into_http(outcome, &request_id)
 }
 
@@ -255,7 +264,11 @@ async fn respond<'r>(
         CallSource::Network(body, connection) => {
             receive_body(app, head, route, &query, body, connection).await
         }
-        CallSource::InProcess { body, .. } => Ok(std::mem::take(body)),
+        CallSource::InProcess { body, .. } => {
+            let limit = max_body(&app.config.body_limits, route.body_limit);
+            let body = std::mem::take(body);
+            if body.len() > limit { Err(WireError::body_too_large(limit)) } else { Ok(body) }
+        }
     };
     let body = match read {
         Ok(body) => body,

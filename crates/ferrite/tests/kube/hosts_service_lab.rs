@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts with a real service and simulated machines with agents.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use fleet_sim::{
+    FaultRule, FleetConfig, Personality, SimulatedAgentConfig, SimulatedFleet, SimulatedMachine,
+};
+use http_probe::ServerProcess;
+use ironic_client::{Api, ApiTarget};
+use operator::hosts::controller::{HostControllerSettings, RamdiskImages};
+use operator::hosts::provisioner::ironic::{IronicProvisioner, IronicProvisionerSettings};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cluster::TestNamespace;
+use crate::hosts_lab::{HostNamespace, SECRET};
+
+/// Content of every file that the test serves, and its SHA-256.
+const FILE: &[u8] = b"abc";
+pub(crate) const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+/// An operator, a service and machines.
+pub(crate) struct ServiceLab {
+    pub(crate) hosts: HostNamespace,
+    pub(crate) fleet: SimulatedFleet,
+    /// A server that returns a small file for every path.
+    pub(crate) files: String,
+    folder: TempDir,
+    address: SocketAddr,
+    server: Option<ServerProcess>,
+}
+
+impl ServiceLab {
+    /// Starts all of it; `None` without a cluster.
+    pub(crate) async fn start(purpose: &str, machines: u32) -> Option<Self> {
+        Self::start_with(purpose, machines, false).await
+    }
+
+    /// Like [`ServiceLab::start`]. Hosts may request a ramdisk of their own.
+    pub(crate) async fn start_with(
+        purpose: &str,
+        machines: u32,
+        requests_ramdisks: bool,
+    ) -> Option<Self> {
+        let namespace = TestNamespace::create(purpose).await?;
+        let folder = tempfile::Builder::new().prefix("ferrite-test-").tempdir().unwrap();
+        // Simulated machines have no leases, so their agents have no boot proof. The images are on
+        // loopback. Some BMCs never respond.
+        let config = format!(
+            "boot.listen = [\"127.0.0.1:0\"]\nconductor.agent_boot_proof = \"none\"\n\
+             lifecycle.bmc_timeout = 5\ndrivers.redfish.read_timeout = 5\n\
+             images.allow_local_urls = true\nimages.file_url_allowed_paths = [{:?}]\n",
+            folder.path()
+        );
+        std::fs::write(folder.path().join("ferrite.toml"), config).unwrap();
+        let server = serve(folder.path(), "127.0.0.1:0");
+        let url = server.url();
+        let agents = SimulatedAgentConfig { tls: true, ..SimulatedAgentConfig::for_api(&url) };
+        let fleet = SimulatedFleet::start(FleetConfig {
+            bmcs: machines,
+            personalities: vec![Personality::built_in("generic").unwrap()],
+            speed: 100.0,
+            agents: Some(agents),
+            ..FleetConfig::default()
+        })
+        .unwrap();
+        let files = serve_files();
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            format!("file://{}", path.display())
+        };
+        let variables = [
+            ("DEPLOY_KERNEL_URL".to_owned(), file("kernel")),
+            ("DEPLOY_RAMDISK_URL".to_owned(), file("ramdisk")),
+            ("DEPLOY_ISO_URL".to_owned(), format!("{files}/ramdisk.iso")),
+        ];
+        let settings =
+            IronicProvisionerSettings::from_variables(variables, requests_ramdisks).unwrap();
+        let ramdisk_images = match requests_ramdisks {
+            true => RamdiskImages::Configured(settings.ramdisk.clone()),
+            false => RamdiskImages::Shared,
+        };
+        let controllers =
+            HostControllerSettings { ramdisk_images, ..HostControllerSettings::default() };
+        let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
+        let provisioner = Arc::new(IronicProvisioner::new(Arc::new(api), settings));
+        let hosts = HostNamespace::with_settings(namespace, provisioner, controllers).await;
+        let address = server.address();
+        Some(Self { hosts, fleet, files, folder, address, server: Some(server) })
+    }
+
+    pub(crate) fn machine(&self, index: u32) -> SimulatedMachine {
+        self.fleet.machine(index).unwrap()
+    }
+
+    pub(crate) fn add_fault(&self, rule: &str) {
+        self.fleet.faults().add(rule.parse::<FaultRule>().unwrap(), self.fleet.now());
+    }
+
+    /// The BMC address of a machine.
+    pub(crate) fn address(&self, index: u32, scheme: &str) -> String {
+        let machine = self.machine(index);
+        format!("{scheme}+http://{}{}", machine.address(), machine.system_path())
+    }
+
+    /// Creates a host for a machine; `spec` is merged over the defaults.
+    pub(crate) async fn create(&self, name: &str, index: u32, scheme: &str, spec: Value) {
+        let mac = self.machine(index).macs().first().unwrap().to_string();
+        let mut full = json!({"bootMACAddress": mac,
+            "bmc": {"address": self.address(index, scheme), "credentialsName": SECRET}});
+        full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.hosts.create(name, full).await;
+    }
+
+    /// A spec that requests an image.
+    pub(crate) fn image(&self, name: &str) -> Value {
+        json!({"image": {"url": format!("{}/{name}", self.files), "checksum": DIGEST,
+            "checksumType": "sha256", "format": "raw"}})
+    }
+
+    /// Ends the service at once and starts it again, without its database if requested.
+    pub(crate) fn restart_service(&mut self, loses_database: bool) {
+        self.server.take().unwrap().kill().unwrap();
+        if loses_database {
+            std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+        }
+        self.server = Some(serve(self.folder.path(), &self.address.to_string()));
+    }
+
+    /// Ends everything.
+    pub(crate) async fn end(self) {
+        self.hosts.end().await;
+        self.fleet.stop().await;
+    }
+}
+
+/// Starts the service with `ferrite.toml` of the folder.
+pub(crate) fn serve(folder: &Path, listen: &str) -> ServerProcess {
+    let path = |name: &str| folder.join(name);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrite"));
+    command.args(["serve", "--listen", listen, "--auth", "none", "--config"]);
+    command.arg(path("ferrite.toml")).arg("--data-dir").arg(path("data"));
+    let started = ServerProcess::start(&mut command, &path("log"));
+    started.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Serves a small file under every path, and an ISO 9660 image for paths of this kind; returns the
+/// URL.
+pub(crate) fn serve_files() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let Some(Ok(request)) = lines.next() else { continue };
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let content = if request.contains(".iso ") { iso_image() } else { FILE.to_vec() };
+            let size = content.len();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n");
+            // The client may have gone.
+            let _ = stream.write_all(head.as_bytes());
+            if request.starts_with("GET") {
+                let _ = stream.write_all(&content);
+            }
+        }
+    });
+    url
+}
+
+/// The system area, an empty volume descriptor and the end of descriptors.
+fn iso_image() -> Vec<u8> {
+    let mut image = vec![0; 18 * 2048];
+    image[16 * 2048..][..7].copy_from_slice(b"\x01CD001\x01");
+    image[17 * 2048..][..7].copy_from_slice(b"\xffCD001\x01");
+    image
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests with a real Kubernetes control plane.
+//!
+//! One test program for all of them, because linking takes longest. They run with
+//! `cargo xtask with-kube cargo test -p ferrite --test kube`.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
+
+mod cluster;
+mod control_plane;
+mod documentation;
+mod hosts_fixture;
+mod hosts_lab;
+mod hosts_service;
+mod hosts_service_lab;
+mod installation;
+mod installation_databases;
+mod installation_lab;
+mod installed_operator;
+mod leader_election;
+mod migration;
+mod with_service;
