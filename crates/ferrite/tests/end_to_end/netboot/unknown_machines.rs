@@ -45,8 +45,11 @@ fn boots_the_agent(lab: &LabInventory) {
         assert!(parameters.split(' ').any(|found| found == parameter), "{parameters}");
     }
     let address = console.ramdisk_value("ADDRESS").unwrap();
-    let seen =
-        site.wait_for_sighting(|seen| text(&seen["last_activity"]).contains("a running system"));
+    // Only the last activity is kept: its DHCP request, or the download that follows.
+    let seen = site.wait_for_sighting(|seen| {
+        let last = text(&seen["last_activity"]);
+        last.contains("a running system") || last.contains("(Wget)")
+    });
     assert_eq!(format!("{}/24", text(&seen["ip_address"])), address, "{seen}");
     assert_eq!(seen["architecture"], "x86 BIOS", "{seen}");
     site.power_off();
