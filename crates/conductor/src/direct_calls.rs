@@ -614,6 +614,9 @@ impl MediaChange {
         target: &DriverTarget<'_>,
     ) -> Result<NodeChanges, DriverError> {
         match self {
+            Self::Attach { .. } if !management.has_virtual_media() => {
+                Err(management.unsupported("attach virtual media"))
+            }
             Self::Attach { device, image_url, source } => {
                 let url = boot_service.publish_medium(target, *device, image_url, *source).await?;
                 let changes = management.attach_virtual_media(target, *device, &url).await?;

@@ -239,6 +239,10 @@ impl ManagementInterface for FakeManagement {
         Ok(target.ports.iter().map(|port| port.address.clone()).collect())
     }
 
+    fn has_virtual_media(&self) -> bool {
+        true
+    }
+
     async fn virtual_media(
         &self,
         target: &DriverTarget<'_>,

@@ -316,6 +316,10 @@ impl ManagementInterface for RedfishManagement {
         Ok(addresses)
     }
 
+    fn has_virtual_media(&self) -> bool {
+        true
+    }
+
     async fn virtual_media(
         &self,
         target: &DriverTarget<'_>,

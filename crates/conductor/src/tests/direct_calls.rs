@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct calls: exclusive, and recorded in the journal. Retries of unresponsive BMCs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drivers::NodeChanges;
 use node_model::{
-    Fault, JournalEvent, JsonObject, Node, PowerTarget, ProvisionState, Verb, WaitReason,
+    Fault, Interfaces, JournalEvent, JsonObject, Node, PowerTarget, ProvisionState, Verb,
+    WaitReason,
 };
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::explain::NoRamdisks;
 use super::{TestConductor, user};
 use crate::{ConductorError, runner};
 
@@ -122,6 +125,27 @@ async fn changes_virtual_media_in_the_background() {
     test.conductor.detach_virtual_media(id, &[], &actor).await.unwrap();
     let error = test.wait_until_released(id).await.last_error.unwrap();
     assert!(error.contains("detach virtual media") && error.contains("broken"), "{error}");
+}
+
+#[tokio::test]
+async fn fetches_no_image_for_a_management_interface_without_virtual_media() {
+    let (test, actor) = (TestConductor::with_boot_service(Arc::new(NoRamdisks)), user());
+    for (driver, expected) in
+        [("ipmi", "cannot attach virtual media"), ("fake-hardware", "no image is served")]
+    {
+        let choose = |node: &mut Node| {
+            node.driver = driver.to_owned();
+            node.interfaces = Interfaces::default();
+            test.conductor.registry.resolve(driver, &mut node.interfaces).unwrap();
+        };
+        let bmc = json!({"ipmi_address": "127.0.0.1", "ipmi_username": "admin"});
+        let id = test.insert_node_with(ProvisionState::Active, bmc, choose).await;
+        let image = "http://images/rescue.iso";
+        let attach = test.conductor.attach_virtual_media(id, "cdrom", image, "local", &actor);
+        attach.await.unwrap();
+        let error = test.wait_until_released(id).await.last_error.unwrap();
+        assert!(error.contains(expected), "{driver}: {error}");
+    }
 }
 
 #[tokio::test]

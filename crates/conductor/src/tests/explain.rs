@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use drivers::{
-    BootService, DriverError, DriverTarget, ImageDownloadSource, PublishedBootMedia, PublishedImage,
+    BootService, DriverError, DriverTarget, ImageDownloadSource, MediaDevice, PublishedBootMedia,
+    PublishedImage,
 };
 use lifecycle::{Explanation, ProvisionRequest};
 use node_model::{
@@ -16,8 +17,8 @@ use serde_json::{Map, json};
 
 use super::{TestConductor, user};
 
-/// A boot service without configured ramdisks.
-struct NoRamdisks;
+/// A boot service without configured ramdisks, which serves no images.
+pub(super) struct NoRamdisks;
 
 #[async_trait]
 impl BootService for NoRamdisks {
@@ -57,6 +58,16 @@ impl BootService for NoRamdisks {
         _: ImageDownloadSource,
     ) -> Result<PublishedImage, DriverError> {
         unreachable!("no image is requested")
+    }
+
+    async fn publish_medium(
+        &self,
+        _: &DriverTarget<'_>,
+        _: MediaDevice,
+        _: &str,
+        _: ImageDownloadSource,
+    ) -> Result<String, DriverError> {
+        Err(DriverError::invalid("image_url", "no image is served"))
     }
 
     async fn config_drive(&self, _: &DriverTarget<'_>) -> Result<Option<String>, DriverError> {

@@ -147,6 +147,11 @@ pub trait ManagementInterface: BaseInterface {
         Err(self.unsupported("list MAC addresses"))
     }
 
+    /// Whether the interface has virtual media. Checked before an image is fetched for them.
+    fn has_virtual_media(&self) -> bool {
+        false
+    }
+
     /// Lists the virtual media slots.
     async fn virtual_media(
         &self,
