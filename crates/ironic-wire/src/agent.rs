@@ -84,7 +84,7 @@ pub fn parse_heartbeat(body: &[u8], version: ApiVersion) -> Result<Heartbeat, Wi
     ];
     let mut members = BodyMembers::parse(body, "heartbeat")?;
     for (name, since) in SINCE {
-        if members.has(name) && !version.has(since) {
+        if members.has_value(name) && !version.has(since) {
             return Err(WireError::invalid(format!(
                 "{name} is not recognised before API version 1.{since}"
             )));
@@ -220,6 +220,8 @@ mod tests {
                 67,
                 Some("1.68"),
             ),
+            (format!(r#"{{{token},"agent_version":"12.0","agent_verify_ca":null}}"#), 67, None),
+            (format!(r#"{{{token},"agent_version":"12.0","agent_status":null}}"#), 71, None),
             (format!(r#"{{{token},"agent_status":"end"}}"#), 72, None),
             (format!(r#"{{{token},"agent_status":"x"}}"#), 72, Some("agent_status")),
             (format!(r"{{{token}}}"), 68, Some("version")),

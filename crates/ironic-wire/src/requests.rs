@@ -51,6 +51,11 @@ impl BodyMembers {
         self.0.contains_key(name)
     }
 
+    /// Whether the member is given and not null.
+    pub(crate) fn has_value(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
     /// Rejects the remaining members.
     pub(crate) fn finish(&self) -> Result<(), WireError> {
         if self.0.is_empty() {

@@ -55,7 +55,15 @@ async fn lookup(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 async fn heartbeat(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
-    let heartbeat = ironic_wire::parse_heartbeat(&request.body, request.version)?;
+    let heartbeat = match ironic_wire::parse_heartbeat(&request.body, request.version) {
+        Ok(heartbeat) => heartbeat,
+        Err(invalid) => {
+            // As in Ironic, an unknown node is reported first.
+            let ident = ResourceIdent::from_path(&request, "node");
+            request.app.store.read(move |reader| ident.find::<Node>(reader)).await?;
+            return Err(invalid.into());
+        }
+    };
     let id = agent_node_id(&request).await?;
     request.app.conductor.heartbeat(id, heartbeat, agent_caller(&request)).await?;
     request.mark_client_known();

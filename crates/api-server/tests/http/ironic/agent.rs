@@ -171,9 +171,12 @@ async fn rejects_invalid_heartbeats() {
         body[key] = value;
         body
     };
+    let unknown = NodeId::random().to_string();
     for (what, ident, minor, body, status) in [
         ("another node", NodeId::random().to_string(), 68, good.clone(), 404),
         ("another name", "unknown".to_owned(), 68, good.clone(), 404),
+        ("another node, no token", unknown, 68, with("agent_token", Value::Null), 404),
+        ("another name, no URL", "unknown".to_owned(), 68, with("callback_url", json!("x")), 404),
         ("too old", id.to_string(), 21, good.clone(), 404),
         ("version too old for its version", id.to_string(), 35, good.clone(), 400),
         ("no TLS", id.to_string(), 68, with("callback_url", json!("http://192.0.2.7")), 400),
