@@ -122,7 +122,8 @@ impl BootDeviceRequest {
         let mut members = BodyMembers::parse(body, "boot device")?;
         let boot_device =
             members.require("boot_device", |value| mandatory_text(value, SHORT_TEXT))?;
-        let persistent = members.take("persistent", |value| flag(&value))?.unwrap_or(false);
+        let persistent =
+            members.take("persistent", |value| argument_flag(&value))?.unwrap_or(false);
         members.finish()?;
         Ok(Self { boot_device, persistent })
     }
@@ -236,7 +237,7 @@ impl VirtualMedia {
 /// 400 for invalid members.
 pub fn parse_console(body: &[u8]) -> Result<bool, WireError> {
     parse_single_member(body, "console", "enabled", |value| {
-        flag(&value)?.ok_or_else(|| "expected a boolean".into())
+        argument_flag(&value)?.ok_or_else(|| "expected a boolean".into())
     })
 }
 
@@ -254,7 +255,7 @@ pub fn parse_boot_mode(body: &[u8]) -> Result<String, WireError> {
 /// 400 for invalid members.
 pub fn parse_secure_boot(body: &[u8]) -> Result<bool, WireError> {
     parse_single_member(body, "secure boot", "target", |value| {
-        flag(&value)?.ok_or_else(|| "expected a boolean".into())
+        argument_flag(&value)?.ok_or_else(|| "expected a boolean".into())
     })
 }
 
@@ -352,6 +353,16 @@ fn parse_single_member<T>(
     let value = members.require(name, read)?;
     members.finish()?;
     Ok(value)
+}
+
+/// A boolean or null. As in Ironic, 1 and 0 are booleans in arguments of calls, but not in fields of
+/// resources.
+fn argument_flag(value: &Value) -> Result<Option<bool>, ValueError> {
+    match value.as_i64() {
+        Some(1) => Ok(Some(true)),
+        Some(0) => Ok(Some(false)),
+        Some(_) | None => flag(value),
+    }
 }
 
 /// A text that must be one of `allowed`.

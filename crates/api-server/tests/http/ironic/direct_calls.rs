@@ -48,6 +48,9 @@ async fn enables_and_disables_the_console() {
     let api = send_all(&[
         ("GET", CONSOLE, Value::Null, 200, off.clone()),
         ("PUT", CONSOLE, json!({"enabled": "perhaps"}), 400, Value::Null),
+        ("PUT", CONSOLE, json!({"enabled": 2}), 400, Value::Null),
+        ("PUT", CONSOLE, json!({"enabled": 0}), 202, Value::Null),
+        ("PUT", CONSOLE, json!({"enabled": 1}), 202, Value::Null),
         ("PUT", CONSOLE, json!({"enabled": true}), 202, Value::Null),
     ])
     .await;
