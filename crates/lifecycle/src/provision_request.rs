@@ -433,11 +433,11 @@ pub fn check_policy(
     if verb == Verb::Provide && node.retired {
         return Err(ProvisionRequestError::Retired { node: node.label() });
     }
-    let cleans = verb == Verb::Clean
+    let uses_machine = matches!(verb, Verb::Clean | Verb::Rescue | Verb::Unrescue | Verb::Service)
         || (verb == Verb::Provide && !settings.allow_provisioning_in_maintenance);
     let aborts_failed_service =
         verb == Verb::Abort && node.provision_state == ProvisionState::ServiceFail;
-    if node.maintenance && (cleans || aborts_failed_service) {
+    if node.maintenance && (uses_machine || aborts_failed_service) {
         return Err(maintenance_error(node, verb));
     }
     Ok(())

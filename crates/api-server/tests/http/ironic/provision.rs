@@ -127,10 +127,41 @@ async fn runbooks_need_a_trait() {
     assert_eq!(missing.status, 404, "{}", missing.message());
 }
 
+/// As in Ironic, verbs that use the machine are rejected, and an instance can be deleted.
+#[tokio::test]
+async fn rejects_verbs_in_maintenance() {
+    let lab = TestLab::start().await;
+    let steps = json!([{"interface": "vendor", "step": "log_passthrough"}]);
+    for (name, state, body, status) in [
+        ("clean", ProvisionState::Manageable, json!({"clean_steps": steps}), 400),
+        ("active", ProvisionState::Available, json!({}), 400),
+        ("rebuild", ProvisionState::Active, json!({}), 400),
+        ("rescue", ProvisionState::Active, json!({"rescue_password": "hunter2"}), 400),
+        ("unrescue", ProvisionState::Rescue, json!({}), 400),
+        ("service", ProvisionState::Active, json!({"service_steps": steps}), 400),
+        ("deleted", ProvisionState::Active, json!({}), 202),
+    ] {
+        let in_maintenance = |node: &mut node_model::Node| {
+            node.provision_state = state;
+            node.maintenance = true;
+        };
+        lab.api.node(name, in_maintenance).await;
+        let mut body = body;
+        body["target"] = json!(name);
+        let response = lab.provision(name, body).await;
+        assert_eq!(response.status, status, "{name}: {}", response.message());
+        let explained = response.message().contains("maintenance");
+        assert_eq!(explained, status == 400, "{name}: {}", response.message());
+    }
+}
+
 #[tokio::test]
 async fn changes_the_power_state() {
     let lab = TestLab::start().await;
-    lab.enrol_machine("n", json!({})).await;
+    let node = json!({"name": "n", "driver": "fake-hardware"});
+    let created = lab.api.request("POST", "/v1/nodes", node).await;
+    assert_eq!(created.status, 201, "{}", created.message());
+    // The first request follows the creation at once, when the power state is not known.
     for (target, end) in [
         ("power on", PowerState::On),
         ("rebooting", PowerState::On),
