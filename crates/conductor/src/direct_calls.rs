@@ -183,8 +183,8 @@ impl Conductor {
     }
 
     /// Some firmware applies a change only while the machine boots, which takes minutes. So this
-    /// returns when the change is done, or after [`RESPONSE_TIMEOUT`]; a failure
-    /// becomes the node's last error.
+    /// returns when the change is done, or after [`RESPONSE_TIMEOUT`]. As in Ironic, a failure of the
+    /// machine becomes the node's last error. A change that the interface does not support is an error.
     async fn firmware_change(
         &self,
         id: NodeId,
@@ -196,7 +196,9 @@ impl Conductor {
         let call = call.record_intent(self, &action).await?;
         let (conductor, actor) = (self.clone(), actor.clone());
         let (sender, receiver) = oneshot::channel();
+        let background_action = action.clone();
         self.in_background(async move {
+            let action = background_action;
             let (target, management) = (call.target(&conductor), call.driver.management());
             let work = async {
                 let changed = match change {
@@ -211,6 +213,10 @@ impl Conductor {
             }
         });
         match tokio::time::timeout(RESPONSE_TIMEOUT, receiver).await {
+            Ok(Ok(Err(ConductorError::Driver { source, node }))) if !source.is_caller_error() => {
+                log_background_failure(id, &action, &ConductorError::Driver { source, node });
+                Ok(())
+            }
             Ok(Ok(changed)) => changed,
             // It continues, or the process ends and the next one reports the interruption.
             Ok(Err(_)) | Err(_) => Ok(()),

@@ -171,6 +171,20 @@ async fn rejects_virtual_media_of_a_node_that_cannot_be_used() {
 }
 
 #[tokio::test]
+async fn failed_firmware_changes_become_the_last_error() {
+    let (test, actor) = (TestConductor::new(), user());
+    let failing = json!({"fake_management_failure": "always",
+                         "fake_management_failure_message": "the BIOS is busy"});
+    let id = test.insert_node(ProvisionState::Manageable, failing).await;
+    test.conductor.set_boot_mode(id, "uefi", &actor).await.unwrap();
+    let error = test.wait_until_released(id).await.last_error.unwrap();
+    assert!(error.contains("boot mode to uefi") && error.contains("BIOS is busy"), "{error}");
+    test.conductor.set_secure_boot(id, true, &actor).await.unwrap();
+    let error = test.wait_until_released(id).await.last_error.unwrap();
+    assert!(error.contains("enable secure boot") && error.contains("BIOS is busy"), "{error}");
+}
+
+#[tokio::test]
 async fn reports_an_interrupted_call() {
     let test = TestConductor::new();
     let id = test.insert_node(ProvisionState::Manageable, json!({})).await;
