@@ -306,14 +306,16 @@ fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDriveI
                             format!("may have vendor_data since 1.{VENDOR_DATA_SINCE} only");
                         return Err(since.into());
                     }
-                    "user_data" => part.is_object() || part.is_string() || part.is_array(),
+                    "user_data" => {
+                        part.is_null() || part.is_object() || part.is_string() || part.is_array()
+                    }
                     _ => {
                         return Err(
                             format!("'{}' was not expected", crate::error::excerpt(key)).into()
                         );
                     }
                 };
-                if !is_valid && !part.is_null() {
+                if !is_valid {
                     return Err(format!("{key} has the wrong type").into());
                 }
             }
@@ -375,6 +377,9 @@ mod tests {
             (r#"{"target":"active","configdrive":{}}"#.to_owned(), 1, 202),
             (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 55, 400),
             (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 56, 202),
+            (r#"{"target":"active","configdrive":{"meta_data":null}}"#.to_owned(), 56, 400),
+            (r#"{"target":"active","configdrive":{"network_data":null}}"#.to_owned(), 56, 400),
+            (r#"{"target":"active","configdrive":{"user_data":null}}"#.to_owned(), 56, 202),
             (r#"{"target":"active","configdrive":{"vendor_data":{}}}"#.to_owned(), 58, 400),
             (r#"{"target":"active","configdrive":"{not json"}"#.to_owned(), 115, 400),
             (r#"{"target":"active","configdrive":{"bogus":{}}}"#.to_owned(), 115, 400),
