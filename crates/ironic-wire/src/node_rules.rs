@@ -28,7 +28,7 @@ pub(crate) fn complete(
         if value {
             continue;
         }
-        if has_changed(reason) && text.is_some() {
+        if has_changed(reason) && text.as_ref().is_some_and(|text| !text.is_empty()) {
             return Err(WireError::invalid(format!(
                 "The {reason} field can only be set when {flag} is True"
             )));

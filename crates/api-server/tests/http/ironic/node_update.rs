@@ -110,6 +110,7 @@ async fn changes_depend_on_the_state() {
                 (set("/parent_node", "n"), 400),
                 (set("/protected", true), 409),
                 (set("/protected_reason", "x"), 400),
+                (set("/protected_reason", ""), 200),
                 (set("/retired", true), 200),
                 (set("/retired_reason", "x"), 400),
                 (set("/instance_uuid", TWO), 200),
