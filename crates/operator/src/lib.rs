@@ -18,4 +18,5 @@ mod object_loop;
 mod object_patches;
 pub mod owned_objects;
 pub mod process;
+mod reconcile_loop;
 mod webhooks;

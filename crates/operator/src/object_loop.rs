@@ -1,45 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reconciliation of the objects of one kind: watches, retries with capped back-off, metrics.
+//! Watches of the controllers of installations, and what prevents an object from being reconciled.
 //!
 //! Objects are read without a type. So an object that does not match the type of its kind is
 //! reported and does not stop the others.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use futures_util::future::{Either, join_all, pending, select};
 use futures_util::stream::{BoxStream, SelectAll};
-use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use kube::runtime::Predicate as _;
-use kube::runtime::controller::{Action, Config as ControllerConfig, applier};
+use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, predicates, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::context::{ControllerContext, WatchScope};
-use crate::metrics::ReconcileOutcome;
 use crate::owned_objects::{OwnedObjectError, api_error_text};
+use crate::reconcile_loop::{RESYNC, Reconciler, reconcile_queue};
 
 /// Objects that are reconciled at the same time.
 const CONCURRENCY: u16 = 4;
 /// Changes of several objects within this time cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Delay after the first failure; it doubles with each one.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Longest delay.
-const MAX_DELAY: Duration = Duration::from_secs(300);
-/// Time after which an object is reconciled again without a change: for what is not watched.
-pub(crate) const RESYNC: Duration = Duration::from_secs(300);
 
 /// Objects to reconcile.
 pub(crate) type TriggerStream = BoxStream<'static, ObjectRef<DynamicObject>>;
@@ -123,10 +115,9 @@ pub(crate) async fn reconcile_objects<R: ObjectReconciler>(
         WatchScope::Cluster => vec![None],
         WatchScope::Namespaces(names) => names.iter().map(|name| Some(name.as_str())).collect(),
     };
-    let retries = Arc::new(RetryCounters::default());
-    let scopes = namespaces.into_iter().map(|namespace| {
-        reconcile_scope(context, namespace, Arc::clone(&reconciler), Arc::clone(&retries))
-    });
+    let scopes = namespaces
+        .into_iter()
+        .map(|namespace| reconcile_scope(context, namespace, Arc::clone(&reconciler)));
     join_all(scopes).await;
 }
 
@@ -134,7 +125,6 @@ async fn reconcile_scope<R: ObjectReconciler>(
     context: &ControllerContext,
     namespace: Option<&str>,
     reconciler: Arc<R>,
-    retries: Arc<RetryCounters>,
 ) {
     let resource = reconciler.resource();
     let gate = context.readiness.gate(match namespace {
@@ -164,35 +154,13 @@ async fn reconcile_scope<R: ObjectReconciler>(
             let resource = resource.clone();
             async move { Some(ObjectRef::from_obj_with(&found?, resource)) }
         });
-    let mut triggers = SelectAll::new();
-    triggers.push(own.boxed());
-    triggers.extend(reconciler.triggers(namespace, &store));
-    let stopped = context.clone();
-    let queue = triggers
-        .map(Ok::<_, Infallible>)
-        .take_until(async move { stopped.stopped().await }.boxed());
-    let client = context.client.clone();
-    let metrics = context.metrics.clone();
-    let pass = move |object: Arc<DynamicObject>, reconciler: Arc<R>| {
-        let (client, metrics, retries) = (client.clone(), metrics.clone(), Arc::clone(&retries));
-        async move {
-            let started = Instant::now();
-            let (action, outcome) = reconcile_once(&client, &object, &*reconciler, &retries).await;
-            metrics.reconciled(R::CONTROLLER, outcome, started.elapsed());
-            Ok::<_, Infallible>(action)
-        }
-        .boxed()
-    };
-    let config = ControllerConfig::default().concurrency(CONCURRENCY).debounce(DEBOUNCE);
-    // Objects that were deleted before their turn are reported as errors here.
-    let never = |_: Arc<DynamicObject>, error: &Infallible, _: Arc<R>| match *error {};
+    let mut queue = SelectAll::new();
+    queue.push(own.boxed());
+    queue.extend(reconciler.triggers(namespace, &store));
     let cache = store.clone();
-    let controller =
-        applier(pass, never, reconciler, store, queue, config).for_each(|result| async move {
-            if let Err(error) = result {
-                debug!(controller = R::CONTROLLER, error = %error, "object was not reconciled");
-            }
-        });
+    let config = ControllerConfig::default().concurrency(CONCURRENCY).debounce(DEBOUNCE);
+    let objects = Arc::new(UntypedObjects { client: context.client.clone(), reconciler });
+    let controller = reconcile_queue(context, objects, store, queue, config);
     let stopping = context.clone();
     let synced = async move {
         // Without a complete cache the queue does not end at a stop.
@@ -207,78 +175,63 @@ async fn reconcile_scope<R: ObjectReconciler>(
     select(Box::pin(controller), Box::pin(synced)).await;
 }
 
-/// One attempt. The object is read again, because the cached one may be older than our last write.
-async fn reconcile_once<R: ObjectReconciler>(
-    client: &Client,
-    cached: &DynamicObject,
-    reconciler: &R,
-    retries: &RetryCounters,
-) -> (Action, ReconcileOutcome) {
-    let namespace = cached.metadata.namespace.as_deref().unwrap_or_default();
-    let name = cached.metadata.name.as_deref().unwrap_or_default();
-    let key = format!("{namespace}/{name}");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &reconciler.resource());
-    let (object, result) = match api.get_opt(name).await {
-        Ok(None) => {
-            retries.reset(&key);
-            return (Action::await_change(), ReconcileOutcome::Settled);
-        }
-        Ok(Some(object)) => {
-            let result = reconciler.reconcile(&object).await;
-            (object, result)
-        }
-        Err(error) => (cached.clone(), Err(Obstacle::request("cannot read the object", &error))),
-    };
-    match result {
-        Ok(delay) => {
-            retries.reset(&key);
-            let outcome = if delay >= RESYNC {
-                ReconcileOutcome::Settled
-            } else {
-                ReconcileOutcome::Requeued
-            };
-            (Action::requeue(delay), outcome)
-        }
-        Err(obstacle) => {
-            let delay = retries.failed(&key);
-            warn!(
-                controller = R::CONTROLLER,
-                namespace,
-                name,
-                error = obstacle.text,
-                retry_in = ?delay,
-                "reconciliation failed"
-            );
-            let next = Timestamp::now() + delay;
-            reconciler.report(&object, &obstacle, next).await;
-            (Action::requeue(delay), ReconcileOutcome::Failed)
-        }
-    }
+/// Reads each object again before it is reconciled, because the cached one may be older than our last
+/// write.
+struct UntypedObjects<R> {
+    client: Client,
+    reconciler: Arc<R>,
 }
 
-/// Numbers of failures since the last success.
-#[derive(Default)]
-struct RetryCounters(Mutex<HashMap<String, u32>>);
-
-impl RetryCounters {
-    fn reset(&self, key: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    /// Counts a failure and returns the delay until the next attempt.
-    fn failed(&self, key: &str) -> Duration {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counters.entry(key.to_owned()).or_default();
-        *count = count.saturating_add(1);
-        retry_delay(*count)
-    }
+/// An object and why it was not reconciled.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", obstacle.text)]
+struct ObjectFailure {
+    object: DynamicObject,
+    obstacle: Obstacle,
 }
 
-/// The delay after this number of failures.
-fn retry_delay(failures: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
-    FIRST_DELAY.saturating_mul(factor).min(MAX_DELAY)
+#[async_trait]
+impl<R: ObjectReconciler> Reconciler for UntypedObjects<R> {
+    type Kind = DynamicObject;
+    type Failure = Box<ObjectFailure>;
+    const NAME: &'static str = R::CONTROLLER;
+    const LONGEST_DELAY: Duration = RESYNC;
+
+    async fn reconcile(
+        &self,
+        cached: &DynamicObject,
+    ) -> Result<Option<Duration>, Box<ObjectFailure>> {
+        let namespace = cached.metadata.namespace.as_deref().unwrap_or_default();
+        let name = cached.metadata.name.as_deref().unwrap_or_default();
+        let resource = self.reconciler.resource();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let failure = |object, obstacle| Box::new(ObjectFailure { object, obstacle });
+        match api.get_opt(name).await {
+            Ok(None) => Ok(None),
+            Ok(Some(object)) => match self.reconciler.reconcile(&object).await {
+                Ok(delay) => Ok(Some(delay)),
+                Err(obstacle) => Err(failure(object, obstacle)),
+            },
+            Err(error) => {
+                let obstacle = Obstacle::request("cannot read the object", &error);
+                Err(failure(cached.clone(), obstacle))
+            }
+        }
+    }
+
+    async fn report(&self, _: &DynamicObject, failure: Box<ObjectFailure>, retry_in: Duration) {
+        let ObjectFailure { object, obstacle } = *failure;
+        warn!(
+            controller = R::CONTROLLER,
+            namespace = object.metadata.namespace.as_deref(),
+            name = object.metadata.name.as_deref(),
+            error = obstacle.text,
+            ?retry_in,
+            "reconciliation failed"
+        );
+        self.reconciler.report(&object, &obstacle, Timestamp::now() + retry_in).await;
+    }
 }
 
 /// Metadata of objects of a kind that were created, changed or deleted.
@@ -341,27 +294,4 @@ pub(crate) fn owners_of_kind<K>(
         })
         .map(|reference| ObjectRef::new_with(&reference.name, owner.clone()).within(namespace))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_double_and_are_capped() {
-        let delays: Vec<u64> = (1..=11).map(|count| retry_delay(count).as_secs()).collect();
-        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        assert_eq!(retry_delay(u32::MAX), MAX_DELAY);
-        assert_eq!(retry_delay(0), FIRST_DELAY);
-    }
-
-    #[test]
-    fn a_success_resets_the_delay() {
-        let retries = RetryCounters::default();
-        assert_eq!(retries.failed("a"), Duration::from_secs(1));
-        assert_eq!(retries.failed("a"), Duration::from_secs(2));
-        assert_eq!(retries.failed("b"), Duration::from_secs(1));
-        retries.reset("a");
-        assert_eq!(retries.failed("a"), Duration::from_secs(1));
-    }
 }

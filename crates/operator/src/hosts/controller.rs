@@ -16,7 +16,6 @@ mod host_pass;
 mod host_slots;
 mod host_writer;
 mod image_auth;
-mod kind_loop;
 mod merge_patch;
 mod narrow;
 mod preprovisioning_image;
@@ -41,7 +40,7 @@ use kube_resources::hosts::ironic_payloads::deploy_ramdisk::DefaultRamdisk;
 use kube_resources::hosts::names::EVENT_CONTROLLER;
 use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 
-use self::bare_metal_host::{host_cache, run_hosts};
+use self::bare_metal_host::host_changes;
 use self::data_image::DataImageReconciler;
 use self::event_subscription::EventSubscriptionReconciler;
 use self::firmware_components::FirmwareComponentsReconciler;
@@ -51,12 +50,12 @@ use self::host_metrics::HostMetrics;
 use self::host_pass::{CompanionCaches, HostPasses};
 use self::host_slots::HostSlots;
 use self::host_writer::HostWriter;
-use self::kind_loop::run_kind;
-use self::narrow::{narrow_components, narrow_settings};
+use self::narrow::{narrow_components, narrow_host, narrow_settings};
 use self::preprovisioning_image::RamdiskImageReconciler;
 use self::secrets::{HostSecrets, SecretVersions};
 use self::watching::{
     ObjectWakers, ObserverFactory, WakeStream, WatchDriver, WatchedKind, object_cache, on_change,
+    reconcile_cached,
 };
 use super::decide::HostLimits;
 use super::provisioner::{HostKey, HostProvisioner};
@@ -67,6 +66,8 @@ use crate::events::ObjectEventRecorder;
 const READINESS_GATE: &str = "baremetalhost";
 /// Passes at the same time, unless configured. They mostly wait for responses.
 const DEFAULT_CONCURRENCY: u16 = 32;
+/// Objects of each other kind that are reconciled at once.
+const COMPANION_CONCURRENCY: u16 = 8;
 
 /// Configuration of the controllers.
 #[derive(Clone, Debug)]
@@ -119,7 +120,11 @@ pub async fn run(
     let caches = companion_caches(&context, &wakers, requests_ramdisks, &mut drivers);
     let versions = SecretVersions::default();
     drivers.push(versions.follow(&context, wakers.hosts.waker()));
-    let (hosts, host_writers) = host_cache(&context);
+    let slots = HostSlots::default();
+    let mut observers = host_observers(&wakers);
+    observers.push(host_changes(&slots, wakers.hosts.waker()));
+    let (hosts, driver) = object_cache(&context, narrow_host, &observers);
+    drivers.push(driver);
     let (subscriptions, driver) = object_cache::<BMCEventSubscription>(
         &context,
         |_| {},
@@ -133,7 +138,7 @@ pub async fn run(
             are_changes_reported: provisioner.reports_changes(),
             ..settings.limits
         },
-        slots: HostSlots::default(),
+        slots,
         caches: caches.clone(),
         hosts: hosts.clone(),
         secrets: HostSecrets::new(client.clone(), versions),
@@ -141,57 +146,58 @@ pub async fn run(
         metrics: HostMetrics::new(&context.metrics),
     });
     drivers.push(report_changes(Arc::clone(&provisioner), wakers.hosts.waker()));
-    let observers = host_observers(&wakers);
     let mut controllers = vec![
-        run_hosts(
-            &context,
-            &passes,
-            host_writers,
-            wakers.hosts.streams,
-            &observers,
-            settings.concurrency,
-        ),
-        run_kind(
+        reconcile_cached(&context, &hosts, wakers.hosts.streams, settings.concurrency, passes),
+        reconcile_cached(
             &context,
             &caches.firmware_settings,
             wakers.firmware_settings.streams,
-            FirmwareSettingsReconciler {
+            COMPANION_CONCURRENCY,
+            Arc::new(FirmwareSettingsReconciler {
                 client: client.clone(),
                 hosts: hosts.clone(),
                 provisioner: Arc::clone(&provisioner),
                 schemas: FirmwareSchemas::new(client.clone()),
                 events: events.clone(),
-            },
+            }),
         ),
-        run_kind(
+        reconcile_cached(
             &context,
             &caches.firmware_components,
             wakers.firmware_components.streams,
-            FirmwareComponentsReconciler {
+            COMPANION_CONCURRENCY,
+            Arc::new(FirmwareComponentsReconciler {
                 client: client.clone(),
                 hosts: hosts.clone(),
                 provisioner: Arc::clone(&provisioner),
                 events,
-            },
+            }),
         ),
-        run_kind(
+        reconcile_cached(
             &context,
             &caches.data_images,
             wakers.data_images.streams,
-            DataImageReconciler { client: client.clone(), hosts: hosts.clone() },
+            COMPANION_CONCURRENCY,
+            Arc::new(DataImageReconciler { client: client.clone(), hosts: hosts.clone() }),
         ),
-        run_kind(
+        reconcile_cached(
             &context,
             &subscriptions,
             wakers.subscriptions.streams,
-            EventSubscriptionReconciler { client: client.clone(), hosts, provisioner },
+            COMPANION_CONCURRENCY,
+            Arc::new(EventSubscriptionReconciler { client: client.clone(), hosts, provisioner }),
         ),
     ];
     if let (RamdiskImages::Configured(ramdisk), Some(images)) =
         (settings.ramdisk_images, &caches.ramdisk_images)
     {
-        let reconciler = RamdiskImageReconciler { client, ramdisk };
-        controllers.push(run_kind(&context, images, wakers.ramdisk_images.streams, reconciler));
+        controllers.push(reconcile_cached(
+            &context,
+            images,
+            wakers.ramdisk_images.streams,
+            COMPANION_CONCURRENCY,
+            Arc::new(RamdiskImageReconciler { client, ramdisk }),
+        ));
     }
     let gate = context.readiness.gate(READINESS_GATE);
     let controllers = async move {

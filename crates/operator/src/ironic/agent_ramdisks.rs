@@ -16,8 +16,9 @@ use tracing::warn;
 use super::controller::IronicReconciler;
 use crate::hosts::provisioner::ironic::IronicTransport as _;
 use crate::ironic_connection::{InstalledIronic, IronicConnection, IronicLocation};
-use crate::object_loop::{ObjectReconciler as _, RESYNC};
+use crate::object_loop::ObjectReconciler as _;
 use crate::object_patches::ObjectPatches;
+use crate::reconcile_loop::RESYNC;
 
 /// Time after which ramdisks are read again.
 const REFRESH: Duration = RESYNC;

@@ -12,9 +12,10 @@ use super::controller::{IronicReconciler, event_subject};
 use super::readiness::not_ready;
 use super::reconcile::DELETION_POLL;
 use super::status::StatusUpdate;
-use crate::object_loop::{Obstacle, RESYNC};
+use crate::object_loop::Obstacle;
 use crate::object_patches::ObjectPatches;
 use crate::owned_objects::{DeletionState, OwnedObjects};
+use crate::reconcile_loop::RESYNC;
 
 /// Time after which the `Ironic` is deleted even if some of its objects still exist. The garbage
 /// collector deletes these later.

@@ -27,11 +27,12 @@ use super::facts::{DatabaseCa, DatabaseEndpoint, IronicFacts, content_hash};
 use super::readiness::{ObjectReadiness, not_ready, object_readiness, ready_condition};
 use super::status::{StatusUpdate, changed_status};
 use crate::linked_objects::{LabelRule, LinkedKind, LinkedObject, LinkedObjects};
-use crate::object_loop::{ObjectReconciler as _, Obstacle, RESYNC};
+use crate::object_loop::{ObjectReconciler as _, Obstacle};
 use crate::object_patches::ObjectPatches;
 use crate::owned_objects::{
     ComparedObject, DeletionState, ObjectIdentity, OwnedObjects, is_not_found,
 };
+use crate::reconcile_loop::RESYNC;
 
 /// Field manager of the objects of an installation.
 const FIELD_MANAGER: &str = "ferrite-ironic-controller";

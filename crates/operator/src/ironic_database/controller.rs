@@ -46,11 +46,11 @@ use crate::ironic::readiness::{object_readiness, worst};
 use crate::ironic::status::obstacle_text;
 use crate::linked_objects::{LabelRule, LinkedKind, LinkedObject, LinkedObjects};
 use crate::object_loop::{
-    ObjectReconciler, Obstacle, RESYNC, TriggerStream, owners_of_kind, reconcile_objects,
-    watched_metadata,
+    ObjectReconciler, Obstacle, TriggerStream, owners_of_kind, reconcile_objects, watched_metadata,
 };
 use crate::object_patches::ObjectPatches;
 use crate::owned_objects::{OwnedObjects, is_not_found};
+use crate::reconcile_loop::RESYNC;
 
 /// Source of events.
 const EVENT_SOURCE: &str = "ironic-database-controller";

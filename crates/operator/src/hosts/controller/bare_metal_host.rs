@@ -1,123 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller of `BareMetalHost`: when hosts are looked at, and how many at once.
+//! The controller of `BareMetalHost`: which changes of a host are a reason to look at it.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Instant;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
-use futures_util::future::join_all;
-use futures_util::{StreamExt, TryStreamExt, stream};
-use kube::core::DeserializeGuard;
-use kube::runtime::controller::{Action, Config, Error as ControllerError};
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::reflector::store::Writer;
+use async_trait::async_trait;
 use kube::runtime::watcher::Event;
-use kube::runtime::{Predicate, PredicateConfig, WatchStreamExt, applier, predicates};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use tracing::{debug, warn};
 
-use super::host_pass::HostPasses;
+use super::super::provisioner::HostKey;
+use super::host_pass::{HostPassError, HostPasses};
 use super::host_slots::HostSlots;
-use super::narrow::narrow_host;
-use super::watching::{
-    ObjectCache, ObserverFactory, WakeStream, WatchDriver, WatchObserver, key_of, warn_about_watch,
-    watch_kind,
-};
-use crate::context::ControllerContext;
-use crate::metrics::ReconcileOutcome;
+use super::watching::{ObserverFactory, RelevantValues, key_of};
+use crate::reconcile_loop::Reconciler;
 
-/// Name of the controller in metrics.
-const CONTROLLER: &str = "baremetalhost";
+#[async_trait]
+impl Reconciler for HostPasses {
+    type Kind = BareMetalHost;
+    type Failure = HostPassError;
+    const NAME: &'static str = "baremetalhost";
 
-/// Writers of the host caches, one per watched namespace.
-pub(super) struct HostWriters(Vec<Writer<BareMetalHost>>);
+    async fn reconcile(&self, host: &BareMetalHost) -> Result<Option<Duration>, HostPassError> {
+        self.pass(host).await
+    }
 
-/// The cache of hosts, which [`run_hosts`] fills.
-pub(super) fn host_cache(context: &ControllerContext) -> (ObjectCache<BareMetalHost>, HostWriters) {
-    let apis = context.watched_apis::<BareMetalHost>();
-    let writers: Vec<Writer<BareMetalHost>> = apis.iter().map(|_| Writer::default()).collect();
-    let stores = writers.iter().map(Writer::as_reader).collect();
-    (ObjectCache::of(context, stores), HostWriters(writers))
+    async fn report(&self, host: &BareMetalHost, failure: HostPassError, retry_in: Duration) {
+        let HostKey { namespace, name } = key_of(host);
+        let error = error_chain::error_chain(&failure);
+        match failure {
+            // Another client changed the host at the same time; the next pass uses its change.
+            HostPassError::Conflict => {
+                debug!(namespace, name, error, "host changed during its pass")
+            }
+            HostPassError::Api(_) => warn!(namespace, name, error, ?retry_in, "pass failed"),
+        }
+    }
 }
 
-/// Runs passes over all hosts until the shutdown.
-pub(super) fn run_hosts(
-    context: &ControllerContext,
-    passes: &Arc<HostPasses>,
-    HostWriters(writers): HostWriters,
-    wakes: Vec<WakeStream<BareMetalHost>>,
-    observers: &[ObserverFactory<BareMetalHost>],
-    concurrency: u16,
-) -> WatchDriver {
-    let apis = context.watched_apis::<DeserializeGuard<BareMetalHost>>();
-    let controllers = apis.into_iter().zip(writers).zip(wakes).map(|((api, writer), wakes)| {
-        let store = writer.as_reader();
-        let (slots, hosts) = (passes.slots.clone(), passes.hosts.clone());
-        let mut observers: Vec<WatchObserver<BareMetalHost>> =
-            observers.iter().map(|new| new()).collect();
-        let events = watch_kind(api, narrow_host).reflect(writer).inspect_ok(move |event| {
-            follow_slots(&slots, event, &hosts);
-            observers.iter_mut().for_each(|observer| observer(event));
-        });
-        // Status and labels are no reason for a pass.
-        let relevant =
-            predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
-        let trigger =
-            events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
-        let (shutdown, metrics) = (context.clone(), context.metrics.clone());
-        let own = passes.slots.clone();
-        let trigger = trigger
-            .try_filter(move |host| std::future::ready(!own.is_own(&key_of(host), host)))
-            .map_ok(|host| ObjectRef::from_obj(&host));
-        let queue = stream::select(trigger, wakes.map(Ok))
-            .take_until(Box::pin(async move { shutdown.stopped().await }));
-        applier(
-            move |host: Arc<BareMetalHost>, passes: Arc<HostPasses>| {
-                let metrics = metrics.clone();
-                Box::pin(async move {
-                    let start = Instant::now();
-                    let result = passes.pass(&host).await;
-                    let outcome = match result {
-                        Ok(None) => ReconcileOutcome::Settled,
-                        Ok(Some(_)) => ReconcileOutcome::Requeued,
-                        Err(_) => ReconcileOutcome::Failed,
-                    };
-                    metrics.reconciled(CONTROLLER, outcome, start.elapsed());
-                    Ok::<Action, Infallible>(match result {
-                        Ok(None) => Action::await_change(),
-                        Ok(Some(after)) | Err(after) => Action::requeue(after),
-                    })
-                })
-            },
-            |_, error: &Infallible, _| match *error {},
-            Arc::clone(passes),
-            store,
-            queue,
-            Config::default().concurrency(concurrency),
-        )
-        .for_each(|result| {
-            if let Err(ControllerError::QueueError(error)) = result {
-                warn_about_watch("BareMetalHost", &error);
+/// An observer that keeps the slots in step with the cache, and wakes hosts that changed, unless the
+/// last pass did it.
+pub(super) fn host_changes(
+    slots: &HostSlots,
+    wake: impl Fn(&HostKey) + Clone + Send + Sync + 'static,
+) -> ObserverFactory<BareMetalHost> {
+    let slots = slots.clone();
+    Box::new(move || {
+        let (slots, wake) = (slots.clone(), wake.clone());
+        let mut hosts = RelevantValues::new(change_mark);
+        Box::new(move |event| {
+            let mut is_own = false;
+            if let Event::Apply(host) | Event::InitApply(host) = event {
+                let key = key_of(host);
+                slots.seen(&key, host);
+                is_own = slots.is_own(&key, host);
             }
-            std::future::ready(())
+            for key in hosts.changed_by(event) {
+                match hosts.get(&key) {
+                    None => slots.remove(&key),
+                    Some(_) if is_own => {}
+                    Some(_) => wake(&key),
+                }
+            }
         })
-    });
-    let controllers: Vec<_> = controllers.collect();
-    Box::pin(async move {
-        join_all(controllers).await;
     })
 }
 
-/// Keeps the slots in step with the cache.
-fn follow_slots(
-    slots: &HostSlots,
-    event: &Event<BareMetalHost>,
-    hosts: &ObjectCache<BareMetalHost>,
-) {
-    match event {
-        Event::Apply(host) | Event::InitApply(host) => slots.seen(&key_of(host), host),
-        Event::Delete(host) => slots.remove(&key_of(host)),
-        Event::Init => {}
-        // Deletions may have been missed.
-        Event::InitDone => slots.retain(|key| hosts.get(key).is_some()),
+/// A number that differs if a pass is necessary. Status and labels are no reason for one. Not the values,
+/// because annotations are large.
+fn change_mark(host: &BareMetalHost) -> Option<u64> {
+    let metadata = &host.metadata;
+    let mut hasher = DefaultHasher::new();
+    (metadata.uid.as_ref(), metadata.generation, &metadata.annotations).hash(&mut hasher);
+    metadata.finalizers.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_woken_by_relevant_changes_of_others() {
+        let host = |version: u64, generation: u64| -> BareMetalHost {
+            let metadata = json!({"namespace": "n", "name": "h", "uid": "u",
+                "resourceVersion": version.to_string(), "generation": generation});
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let (slots, woken) = (HostSlots::default(), Arc::new(Mutex::new(0)));
+        let counter = Arc::clone(&woken);
+        let mut observer = host_changes(&slots, move |_| *counter.lock().unwrap() += 1)();
+        let mut check = |event: Event<BareMetalHost>, expected: u32| {
+            observer(&event);
+            assert_eq!(std::mem::take(&mut *woken.lock().unwrap()), expected, "{event:?}");
+        };
+        check(Event::Init, 0);
+        check(Event::InitApply(host(1, 1)), 0);
+        check(Event::InitDone, 1);
+        check(Event::Apply(host(2, 1)), 0);
+        check(Event::Apply(host(3, 2)), 1);
+        slots.wrote(HostKey::new("n", "h"), &host(4, 3));
+        check(Event::Apply(host(4, 3)), 0);
+        check(Event::Apply(host(5, 4)), 1);
+        let mut slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));
+        slot.memory.is_adopted = true;
+        slots.put(HostKey::new("n", "h"), slot);
+        check(Event::Init, 0);
+        check(Event::InitDone, 0);
+        let slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));
+        assert!(!slot.memory.is_adopted, "the object was deleted while the watch was interrupted");
     }
 }

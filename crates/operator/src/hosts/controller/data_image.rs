@@ -12,8 +12,8 @@ use kube_resources::hosts::data_image::DataImage;
 use kube_resources::hosts::names::DATA_IMAGE_FINALIZER;
 use serde_json::{Map, json};
 
-use super::kind_loop::KindReconciler;
 use super::watching::{ObjectCache, key_of};
+use crate::reconcile_loop::Reconciler;
 
 /// Controller of `DataImage`.
 pub(super) struct DataImageReconciler {
@@ -22,8 +22,9 @@ pub(super) struct DataImageReconciler {
 }
 
 #[async_trait]
-impl KindReconciler for DataImageReconciler {
+impl Reconciler for DataImageReconciler {
     type Kind = DataImage;
+    type Failure = kube::Error;
     const NAME: &'static str = "dataimage";
 
     async fn reconcile(&self, image: &Self::Kind) -> Result<Option<Duration>, kube::Error> {

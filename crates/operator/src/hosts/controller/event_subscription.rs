@@ -16,9 +16,9 @@ use kube_resources::hosts::validation::validate_bmc_event_subscription;
 use serde_json::{Value, json};
 
 use super::super::provisioner::{BmcEventRequest, HostKey, HostProvisioner, ManagedHost, VerbStop};
-use super::kind_loop::KindReconciler;
 use super::registered_host::registered_host;
 use super::watching::ObjectCache;
+use crate::reconcile_loop::Reconciler;
 
 /// When a missing or unregistered host is looked for again.
 const HOST_WAIT: Duration = Duration::from_secs(60);
@@ -33,8 +33,9 @@ pub(super) struct EventSubscriptionReconciler {
 }
 
 #[async_trait]
-impl KindReconciler for EventSubscriptionReconciler {
+impl Reconciler for EventSubscriptionReconciler {
     type Kind = BMCEventSubscription;
+    type Failure = kube::Error;
     const NAME: &'static str = "bmceventsubscription";
 
     async fn reconcile(&self, subscription: &Self::Kind) -> Result<Option<Duration>, kube::Error> {

@@ -22,11 +22,11 @@ use serde_json::json;
 
 use super::super::provisioner::{HostProvisioner, VerbStop};
 use super::firmware_settings::{REFRESH, REFRESH_CHANGED, RETRY};
-use super::kind_loop::KindReconciler;
 use super::merge_patch::{as_json, merge_patch};
 use super::registered_host::registered_host;
 use super::watching::{ObjectCache, key_of};
 use crate::events::ObjectEventRecorder;
+use crate::reconcile_loop::Reconciler;
 
 /// Controller of `HostFirmwareComponents`.
 pub(super) struct FirmwareComponentsReconciler {
@@ -37,8 +37,9 @@ pub(super) struct FirmwareComponentsReconciler {
 }
 
 #[async_trait]
-impl KindReconciler for FirmwareComponentsReconciler {
+impl Reconciler for FirmwareComponentsReconciler {
     type Kind = HostFirmwareComponents;
+    type Failure = kube::Error;
     const NAME: &'static str = "hostfirmwarecomponents";
 
     async fn reconcile(&self, cached: &Self::Kind) -> Result<Option<Duration>, kube::Error> {

@@ -27,11 +27,11 @@ use serde_json::json;
 
 use super::super::provisioner::{FirmwareSettingsReading, HostProvisioner, VerbStop};
 use super::firmware_schemas::FirmwareSchemas;
-use super::kind_loop::KindReconciler;
 use super::merge_patch::{as_json, merge_patch};
 use super::registered_host::registered_host;
 use super::watching::{ObjectCache, key_of};
 use crate::events::ObjectEventRecorder;
+use crate::reconcile_loop::Reconciler;
 
 /// How often the settings of an idle host are read. The service reads them from the BMC after every
 /// operation, which is reported.
@@ -51,8 +51,9 @@ pub(super) struct FirmwareSettingsReconciler {
 }
 
 #[async_trait]
-impl KindReconciler for FirmwareSettingsReconciler {
+impl Reconciler for FirmwareSettingsReconciler {
     type Kind = HostFirmwareSettings;
+    type Failure = kube::Error;
     const NAME: &'static str = "hostfirmwaresettings";
 
     async fn reconcile(&self, cached: &Self::Kind) -> Result<Option<Duration>, kube::Error> {

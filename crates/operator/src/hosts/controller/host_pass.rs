@@ -89,7 +89,10 @@ pub(super) struct HostPass<'a> {
 
 impl HostPasses {
     /// Runs a pass. Returns when to look again; `None` means after a change.
-    pub(super) async fn pass(&self, cached: &BareMetalHost) -> Result<Option<Duration>, Duration> {
+    pub(super) async fn pass(
+        &self,
+        cached: &BareMetalHost,
+    ) -> Result<Option<Duration>, HostPassError> {
         let key = key_of(cached);
         let mut slot = self.slots.take(&key, cached);
         let host = match slot.written.take() {
@@ -108,9 +111,8 @@ impl HostPasses {
         };
         let outcome = pass.run().await;
         let HostPass { host, mut slot, is_released, .. } = pass;
-        let result = match &outcome {
+        match &outcome {
             Ok(after) => {
-                slot.failures = 0;
                 if after.is_none() {
                     // The credentials are not needed until something changes.
                     slot.bmc.iter_mut().for_each(|bmc| bmc.access = None);
@@ -118,31 +120,19 @@ impl HostPasses {
                 if is_newer(&host, cached) {
                     slot.written = Some(host);
                 }
-                Ok(*after)
             }
-            Err(error) => {
-                let retry = slot.next_retry();
-                if let Ok(newest) = self.writer.full_host(cached).await {
-                    let mut newest = newest;
+            Err(_) => {
+                if let Ok(mut newest) = self.writer.full_host(cached).await {
                     super::narrow::narrow_host(&mut newest);
                     slot.written = Some(newest);
                 }
-                let (namespace, name) = (&key.namespace, &key.name);
-                let cause = error as &dyn std::error::Error;
-                // Another client changed the host at the same time; the next pass uses its change.
-                if matches!(error, HostPassError::Conflict) {
-                    tracing::debug!(namespace, name, error = cause, "host changed during its pass");
-                } else {
-                    tracing::warn!(namespace, name, error = cause, retry_in = ?retry, "pass failed");
-                }
-                Err(retry)
             }
-        };
+        }
         self.metrics.passed(outcome.is_err());
         if !is_released {
             self.slots.put(key, slot);
         }
-        result
+        outcome
     }
 }
 

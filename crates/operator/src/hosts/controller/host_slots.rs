@@ -3,17 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use kube::ResourceExt;
 use kube_resources::hosts::bare_metal_host::{BareMetalHost, BmcDetails};
 
 use super::super::decide::{BmcAccessState, HostMemory};
 use super::super::provisioner::{BmcAccess, HostKey};
-
-/// Time until the next pass after the Kubernetes API failed; doubled with every failure.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Knowledge about one host.
 #[derive(Default)]
@@ -30,8 +25,6 @@ pub(super) struct HostSlot {
     pub(super) has_no_hardware_data: bool,
     /// Whether the firmware objects were created.
     pub(super) has_firmware_objects: bool,
-    /// Passes in a row that failed because of the Kubernetes API.
-    pub(super) failures: u32,
 }
 
 /// BMC details, and what the Secret with that version makes of them.
@@ -42,15 +35,6 @@ pub(super) struct CheckedBmc {
     pub(super) state: BmcAccessState,
     /// `None` while the host needs no access, so that credentials are not kept in memory.
     pub(super) access: Option<BmcAccess>,
-}
-
-impl HostSlot {
-    /// Time until the next pass after another failure.
-    pub(super) fn next_retry(&mut self) -> Duration {
-        let factor = 1_u32 << self.failures.min(6);
-        self.failures = self.failures.saturating_add(1);
-        FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY)
-    }
 }
 
 /// Slots of all hosts.
@@ -115,12 +99,6 @@ impl HostSlots {
         self.lock().remove(key);
         self.lock_versions().remove(key);
     }
-
-    /// Removes the slots of objects that do not exist.
-    pub(super) fn retain(&self, exists: impl Fn(&HostKey) -> bool) {
-        self.lock().retain(|key, _| exists(key));
-        self.lock_versions().retain(|key, _| exists(key));
-    }
 }
 
 /// Whether one version of an object is newer than another. Versions are numbers that increase.
@@ -172,12 +150,5 @@ mod tests {
         slot.memory.is_adopted = true;
         slots.put(key.clone(), slot);
         assert!(!slots.take(&key, &host("v", "2")).memory.is_adopted);
-    }
-
-    #[test]
-    fn retries_are_delayed_up_to_a_limit() {
-        let mut slot = HostSlot::default();
-        let delays: Vec<u64> = (0..9).map(|_| slot.next_retry().as_secs()).collect();
-        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 }

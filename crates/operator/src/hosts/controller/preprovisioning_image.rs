@@ -22,8 +22,8 @@ use kube_resources::hosts::preprovisioning_image::{
 };
 use serde_json::json;
 
-use super::kind_loop::KindReconciler;
 use super::merge_patch::{as_json, merge_patch};
+use crate::reconcile_loop::Reconciler;
 
 /// When a missing Secret is looked for again.
 const SECRET_WAIT: Duration = Duration::from_secs(10);
@@ -35,8 +35,9 @@ pub(super) struct RamdiskImageReconciler {
 }
 
 #[async_trait]
-impl KindReconciler for RamdiskImageReconciler {
+impl Reconciler for RamdiskImageReconciler {
     type Kind = PreprovisioningImage;
+    type Failure = kube::Error;
     const NAME: &'static str = "preprovisioningimage";
 
     async fn reconcile(&self, image: &Self::Kind) -> Result<Option<Duration>, kube::Error> {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -11,6 +12,7 @@ use futures_util::{Future, Stream, StreamExt, TryStreamExt, future};
 use k8s_openapi::NamespaceResourceScope;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::controller::Config;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -21,6 +23,7 @@ use tracing::warn;
 
 use super::super::provisioner::HostKey;
 use crate::context::{ControllerContext, WatchScope};
+use crate::reconcile_loop::{Reconciler, reconcile_queue};
 
 /// Objects per page of a list, so that a large list is not in memory at once.
 const PAGE_SIZE: u32 = 200;
@@ -50,7 +53,7 @@ impl<K> WatchedKind for K where
 
 /// Events of the objects behind an API, after `narrow` removed what the cache does not need. Lost
 /// connections are restored.
-pub(super) fn watch_kind<K: WatchedKind>(
+fn watch_kind<K: WatchedKind>(
     api: Api<DeserializeGuard<K>>,
     narrow: fn(&mut K),
 ) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send {
@@ -136,7 +139,7 @@ impl<K: WatchedKind> ObjectWakers<K> {
 }
 
 /// The watched namespaces; `None` is all.
-pub(super) fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
+fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
     match &context.scope {
         WatchScope::Cluster => vec![None],
         WatchScope::Namespaces(names) => names.iter().cloned().map(Some).collect(),
@@ -155,23 +158,13 @@ impl<K: WatchedKind> Clone for ObjectCache<K> {
 }
 
 impl<K: WatchedKind> ObjectCache<K> {
-    /// Combines the stores of controllers, in the order of [`namespaces`].
-    pub(super) fn of(context: &ControllerContext, stores: Vec<Store<K>>) -> Self {
-        Self { stores: namespaces(context).into_iter().zip(stores).collect() }
-    }
-
     /// The object, if it exists.
-    pub(super) fn get(&self, key: &HostKey) -> Option<std::sync::Arc<K>> {
+    pub(super) fn get(&self, key: &HostKey) -> Option<Arc<K>> {
         let is_watched = |namespace: &Option<String>| {
             namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
         };
         let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
         store.get(&ObjectRef::new(&key.name).within(&key.namespace))
-    }
-
-    /// The stores, in the order of [`ControllerContext::watched_apis`].
-    pub(super) fn stores(&self) -> Vec<Store<K>> {
-        self.stores.iter().map(|(_, store)| store.clone()).collect()
     }
 
     /// Waits until all objects were listed once.
@@ -203,8 +196,7 @@ where
 {
     Box::new(move || {
         let wake = wake.clone();
-        let mut values =
-            RelevantValues { known: HashMap::new(), relisted: HashMap::new(), relevant };
+        let mut values = RelevantValues::new(relevant);
         Box::new(move |event| values.changed_by(event).iter().for_each(&wake))
     })
 }
@@ -232,11 +224,30 @@ pub(super) fn object_cache<K: WatchedKind>(
     let driver = Box::pin(async move {
         join_all(drivers).await;
     });
-    (ObjectCache::of(context, stores), driver)
+    (ObjectCache { stores: namespaces(context).into_iter().zip(stores).collect() }, driver)
+}
+
+/// Reconciles the objects that `wakes` select, until the manager stops.
+pub(super) fn reconcile_cached<R: Reconciler<Kind: WatchedKind>>(
+    context: &ControllerContext,
+    cache: &ObjectCache<R::Kind>,
+    wakes: Vec<WakeStream<R::Kind>>,
+    concurrency: u16,
+    reconciler: Arc<R>,
+) -> WatchDriver {
+    let context = context.clone();
+    let queues: Vec<_> = cache.stores.iter().map(|(_, store)| store.clone()).zip(wakes).collect();
+    Box::pin(async move {
+        let loops = queues.into_iter().map(|(store, wakes)| {
+            let config = Config::default().concurrency(concurrency);
+            reconcile_queue(&context, Arc::clone(&reconciler), store, wakes, config)
+        });
+        join_all(loops).await;
+    })
 }
 
 /// What decisions depend on, of all objects of a watch. Defaults are not stored.
-struct RelevantValues<K, V> {
+pub(super) struct RelevantValues<K, V> {
     known: HashMap<HostKey, V>,
     /// The objects of a list that is being read.
     relisted: HashMap<HostKey, V>,
@@ -244,8 +255,17 @@ struct RelevantValues<K, V> {
 }
 
 impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
+    pub(super) fn new(relevant: fn(&K) -> V) -> Self {
+        Self { known: HashMap::new(), relisted: HashMap::new(), relevant }
+    }
+
+    /// The value of an object, unless it is the default.
+    pub(super) fn get(&self, key: &HostKey) -> Option<&V> {
+        self.known.get(key)
+    }
+
     /// Applies an event and returns the objects whose value differs.
-    fn changed_by(&mut self, event: &Event<K>) -> Vec<HostKey> {
+    pub(super) fn changed_by(&mut self, event: &Event<K>) -> Vec<HostKey> {
         match event {
             Event::Init => {
                 self.relisted.clear();
@@ -309,8 +329,7 @@ mod tests {
     #[test]
     fn only_relevant_changes_are_reported() {
         let relevant = |object: &ConfigMap| object.data.clone().unwrap_or_default();
-        let mut values =
-            RelevantValues { known: HashMap::new(), relisted: HashMap::new(), relevant };
+        let mut values = RelevantValues::new(relevant);
         let mut check = |event, expected: &[&str]| {
             let mut changed: Vec<String> =
                 values.changed_by(&event).into_iter().map(|key| key.name).collect();
