@@ -149,7 +149,7 @@ fn controller_groups(
                 Box::pin(async move {
                     let settings = host_settings(&environment);
                     let provisioner = provisioner(choice, environment, in_process, &context, fence);
-                    operator::hosts::controller::run(context, provisioner, settings).await?;
+                    operator::hosts::controller::run(context, provisioner, settings).await;
                     Ok(())
                 })
             }),

@@ -79,7 +79,7 @@ impl HostNamespace {
             readiness: OperatorReadiness::default(),
         };
         let (provisioner, settings) = (Arc::clone(&self.provisioner), self.settings.clone());
-        let task = tokio::spawn(async move { run(context, provisioner, settings).await.unwrap() });
+        let task = tokio::spawn(async move { run(context, provisioner, settings).await });
         self.operator = Some(RunningOperator { shutdown, task, metrics });
     }
 

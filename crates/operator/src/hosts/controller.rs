@@ -21,11 +21,13 @@ mod narrow;
 mod preprovisioning_image;
 mod registered_host;
 mod secrets;
+#[cfg(test)]
+mod tests;
 mod watching;
 
 use std::sync::Arc;
 
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use kube_resources::hosts::annotations::{DETACHED, PAUSED};
@@ -103,16 +105,12 @@ impl Default for HostControllerSettings {
     }
 }
 
-/// Why the controllers cannot run. Nothing prevents them: failures of the API are repeated.
-#[derive(Debug, thiserror::Error)]
-pub enum HostControllerError {}
-
-/// Runs the controllers until the shutdown.
+/// Runs the controllers until the shutdown. Failures of the API are repeated.
 pub async fn run(
     context: ControllerContext,
     provisioner: Arc<dyn HostProvisioner>,
     settings: HostControllerSettings,
-) -> Result<(), HostControllerError> {
+) {
     let client = context.client.clone();
     let wakers = KindWakers::new(&context);
     let mut drivers: Vec<WatchDriver> = Vec::new();
@@ -185,7 +183,11 @@ pub async fn run(
             &subscriptions,
             wakers.subscriptions.streams,
             COMPANION_CONCURRENCY,
-            Arc::new(EventSubscriptionReconciler { client: client.clone(), hosts, provisioner }),
+            Arc::new(EventSubscriptionReconciler {
+                client: client.clone(),
+                hosts: hosts.clone(),
+                provisioner,
+            }),
         ),
     ];
     if let (RamdiskImages::Configured(ramdisk), Some(images)) =
@@ -201,13 +203,23 @@ pub async fn run(
     }
     let gate = context.readiness.gate(READINESS_GATE);
     let controllers = async move {
-        // Without its companions a host would seem to request nothing.
-        caches.ready().await;
-        gate.open();
-        join_all(controllers).await;
+        // Without its companions a host would seem to request nothing, and without its host a companion
+        // would seem to belong to none.
+        let ready = async {
+            caches.ready().await;
+            hosts.ready().await;
+            subscriptions.ready().await;
+        };
+        let is_stopped = match select(Box::pin(ready), Box::pin(context.stopped())).await {
+            Either::Left(_) => false,
+            Either::Right(_) => true,
+        };
+        if !is_stopped {
+            gate.open();
+            join_all(controllers).await;
+        }
     };
     select(Box::pin(controllers), Box::pin(join_all(drivers))).await;
-    Ok(())
 }
 
 /// Wakers and streams of the controllers of one kind.
@@ -401,16 +413,4 @@ fn report_changes(
             changed.iter().for_each(&wake);
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The manager runs the controllers on several threads.
-    #[test]
-    fn the_controllers_can_run_on_any_thread() {
-        fn check<T: Send>(_: fn(ControllerContext, Arc<dyn HostProvisioner>) -> T) {}
-        check(|context, provisioner| run(context, provisioner, HostControllerSettings::default()));
-    }
 }
