@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
+use kube_resources::hosts::annotations::PAUSED;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::data_image::DataImage;
 use kube_resources::hosts::hardware_data::HardwareData;
@@ -138,6 +139,10 @@ impl HostPasses {
 
 impl HostPass<'_> {
     async fn run(&mut self) -> Result<Option<Duration>, HostPassError> {
+        // Nothing is changed, not even a Secret.
+        if self.host.annotation(PAUSED).is_some() {
+            return Ok(None);
+        }
         self.slot.memory.begin_pass();
         self.collect().await?;
         for _ in 0..MAX_ACTIONS {

@@ -144,3 +144,34 @@ async fn companions_wait_until_all_hosts_are_known() {
     assert_eq!(change["metadata"]["finalizers"], Value::Null, "the image belongs to a host");
     assert_eq!(change["metadata"]["ownerReferences"][0]["name"], "h");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_host_changes_nothing() {
+    let mut paused = metadata("paused", "baremetalhost.metal3.io");
+    paused["annotations"] = json!({"baremetalhost.metal3.io/paused": ""});
+    let host = |metadata: Value| {
+        json!({"metadata": metadata, "spec": {"online": true, "bootMACAddress": "00:00:5e:00:53:01",
+            "bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1", "credentialsName": "bmc"}},
+            "status": {"provisioning": {"state": "available", "ID": "n1"}}})
+    };
+    let objects = vec![
+        ("baremetalhosts", host(paused)),
+        ("baremetalhosts", host(metadata("running", "baremetalhost.metal3.io"))),
+        (
+            "secrets",
+            json!({"metadata": {"name": "bmc", "namespace": "lab", "resourceVersion": "1"},
+            "data": {"username": "YWRtaW4=", "password": "c2VjcmV0"}}),
+        ),
+    ];
+    let server =
+        ListedObjects { objects: objects.into(), last: "baremetalhosts", ..Default::default() };
+    // The Secret of the other host is marked; each pass begins with it.
+    run_until(&server, |changes| {
+        changes.iter().filter(|(line, _)| line.ends_with("/secrets/bmc")).count() > 2
+    })
+    .await;
+    for (line, body) in server.changes.lock().unwrap().iter() {
+        let owner = &body["metadata"]["ownerReferences"][0]["name"];
+        assert!(!line.contains("paused") && owner != "paused", "{line} {body}");
+    }
+}
