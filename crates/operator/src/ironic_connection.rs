@@ -34,6 +34,8 @@ use crate::ironic::desired::object_names;
 
 /// How long address and credentials are used without reading them again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a failure is returned to all callers, so that thousands of hosts cause one attempt.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where the API is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,10 +75,16 @@ pub struct IronicConnection {
     location: IronicLocation,
     client: Client,
     scope: WatchScope,
-    current: Mutex<Option<CurrentApi>>,
+    state: Mutex<ConnectionState>,
 }
 
-#[derive(Clone)]
+#[derive(Default)]
+struct ConnectionState {
+    current: Option<CurrentApi>,
+    /// When and why the API was not found.
+    failure: Option<(Instant, String)>,
+}
+
 struct CurrentApi {
     api: Arc<IronicApi>,
     target: ApiTarget,
@@ -88,44 +96,69 @@ impl IronicConnection {
     #[must_use]
     pub fn new(location: IronicLocation, context: &ControllerContext) -> Self {
         let (client, scope) = (context.client.clone(), context.scope.clone());
-        Self { location, client, scope, current: Mutex::default() }
+        Self { location, client, scope, state: Mutex::default() }
     }
 
     /// The client of the API; reads address and credentials if they are not recent.
     async fn api(&self) -> Result<Arc<IronicApi>, String> {
-        let mut current = self.current.lock().await;
-        if let Some(current) = current.as_ref().filter(|it| it.read_at.elapsed() < CHECK_INTERVAL) {
+        let mut state = self.state.lock().await;
+        let recent = state.current.as_ref().filter(|it| it.read_at.elapsed() < CHECK_INTERVAL);
+        if let Some(current) = recent {
             return Ok(Arc::clone(&current.api));
         }
-        let target = self.target().await?;
-        let read_at = Instant::now();
-        let api = match current.as_ref().filter(|current| current.target == target) {
-            Some(current) => Arc::clone(&current.api),
+        if let Some((at, message)) = &state.failure
+            && at.elapsed() < FAILURE_INTERVAL
+        {
+            return Err(message.clone());
+        }
+        match self.connect(state.current.as_ref()).await {
+            Ok(current) => {
+                let api = Arc::clone(&current.api);
+                *state = ConnectionState { current: Some(current), failure: None };
+                Ok(api)
+            }
+            Err(message) => {
+                state.failure = Some((Instant::now(), message.clone()));
+                Err(message)
+            }
+        }
+    }
+
+    /// Reads address and credentials. The client of `before` is used again if they are the same.
+    async fn connect(&self, before: Option<&CurrentApi>) -> Result<CurrentApi, String> {
+        let (target, unready) = self.target().await?;
+        let api = match before.filter(|before| before.target == target) {
+            Some(before) => Arc::clone(&before.api),
             None => {
                 info!(url = target.url.as_deref(), source = %target.origin, "using Ironic API");
-                let api = IronicApi::new(target.clone()).map_err(|error| error_chain(&error))?;
-                Arc::new(api)
+                Arc::new(IronicApi::new(target.clone()).map_err(|error| error_chain(&error))?)
             }
         };
-        *current = Some(CurrentApi { api: Arc::clone(&api), target, read_at });
-        Ok(api)
+        if let Some(reason) = unready {
+            check_response(&*api, reason).await?;
+        }
+        Ok(CurrentApi { api, target, read_at: Instant::now() })
     }
 
     /// Reads address and credentials before the next request.
     async fn expire(&self) {
-        if let Some(current) = self.current.lock().await.as_mut()
+        if let Some(current) = self.state.lock().await.current.as_mut()
             && let Some(earlier) = Instant::now().checked_sub(CHECK_INTERVAL)
         {
             current.read_at = earlier;
         }
     }
 
-    async fn target(&self) -> Result<ApiTarget, String> {
+    /// Address and credentials, and why the installation is not ready.
+    async fn target(&self) -> Result<(ApiTarget, Option<String>), String> {
         match &self.location {
-            IronicLocation::Endpoint(endpoint) => endpoint.target().await,
+            IronicLocation::Endpoint(endpoint) => Ok((endpoint.target().await?, None)),
             IronicLocation::Installed(installed) => {
                 let ironic = self.find(installed).await?;
-                self.installed_target(installed, &ironic).await
+                let unready = check_ready(&ironic).err();
+                let target = self.installed_target(installed, &ironic).await;
+                let target = target.map_err(|error| unready.clone().unwrap_or(error))?;
+                Ok((target, unready))
             }
         }
     }
@@ -160,7 +193,6 @@ impl IronicConnection {
         installed: &InstalledIronic,
         ironic: &Ironic,
     ) -> Result<ApiTarget, String> {
-        check_ready(ironic)?;
         let (namespace, name) = (ironic.namespace().unwrap_or_default(), ironic.name_any());
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
         let read = async |secret: &str| {
@@ -288,6 +320,15 @@ fn check_ready(ironic: &Ironic) -> Result<(), String> {
                 .map_or("its status is not current", |ready| ready.message.as_str());
             Err(format!("Ironic {namespace}/{name} is not ready: {reason}"))
         }
+    }
+}
+
+/// An installation that is not ready is used if its API responds: one of several replicas may be
+/// missing, or its status may be old.
+async fn check_response(api: &dyn IronicTransport, unready: String) -> Result<(), String> {
+    match api.request(Method::GET, "/v1", None).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{unready}; its API does not respond: {}", error.message)),
     }
 }
 

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which Ironic is used, and with which credentials.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
 use serde_json::json;
+use tokio::sync::watch;
+use tower::service_fn;
 
 use super::*;
+use crate::health::OperatorReadiness;
+use crate::metrics::OperatorMetrics;
 
 fn ironic(generation: i64, condition: Value) -> Ironic {
     serde_json::from_value(json!({
@@ -20,7 +28,7 @@ fn ready(status: &str, observed: i64) -> Value {
 }
 
 #[test]
-fn only_a_current_and_ready_installation_is_used() {
+fn only_a_current_status_makes_an_installation_ready() {
     for (ironic, expected) in [
         (ironic(2, ready("True", 2)), Ok(())),
         (
@@ -81,4 +89,58 @@ async fn configured_credentials_are_files() {
     assert_eq!(target.login, ApiLogin::Basic { user: "admin".to_owned(), password });
     assert_eq!(target.url.as_deref(), Some("https://ironic.example:6385"));
     assert!(target.trust.accept_any);
+}
+
+/// An API that responds or does not.
+struct ResponseStub(bool);
+
+#[async_trait]
+impl IronicTransport for ResponseStub {
+    async fn request(
+        &self,
+        _: Method,
+        _: &str,
+        _: Option<&Value>,
+    ) -> Result<Value, IronicTransportError> {
+        let message = "connection refused".to_owned();
+        if self.0 { Ok(json!({})) } else { Err(IronicTransportError { status: None, message }) }
+    }
+}
+
+/// One of several replicas may be missing.
+#[tokio::test]
+async fn an_installation_that_is_not_ready_is_used_if_it_responds() {
+    let unready = || "Ironic lab/ironic is not ready: 2 of 3 replicas".to_owned();
+    assert_eq!(check_response(&ResponseStub(true), unready()).await, Ok(()));
+    let failed = check_response(&ResponseStub(false), unready()).await.unwrap_err();
+    assert_eq!(failed, format!("{}; its API does not respond: connection refused", unready()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_installation_is_looked_for_once_for_all_hosts() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&requests);
+    let service = service_fn(move |_: Request<Body>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+        let body = Body::from(serde_json::to_vec(&list).unwrap());
+        async move { Ok::<_, std::convert::Infallible>(Response::new(body)) }
+    });
+    let context = ControllerContext {
+        client: Client::new(service, "lab"),
+        scope: WatchScope::Cluster,
+        shutdown: watch::channel(false).1,
+        metrics: OperatorMetrics::new(),
+        readiness: OperatorReadiness::default(),
+    };
+    let installed = InstalledIronic { object: None, cluster_domain: None };
+    let connection = IronicConnection::new(IronicLocation::Installed(installed), &context);
+    for _ in 0..100 {
+        let error = connection.request(Method::GET, "/v1", None).await.unwrap_err();
+        assert!(error.message.starts_with("there is no Ironic; "), "{}", error.message);
+    }
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    tokio::time::advance(FAILURE_INTERVAL).await;
+    connection.request(Method::GET, "/v1", None).await.unwrap_err();
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
 }
