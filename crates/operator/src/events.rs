@@ -5,6 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
 use error_chain::error_chain;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use tracing::warn;
@@ -30,7 +31,7 @@ impl ObjectEventRecorder {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.publish(object, EventType::Normal, reason, note).await;
+        self.publish(&object.object_ref(&()), EventType::Normal, reason, note).await;
     }
 
     /// Reports that something needs attention.
@@ -38,20 +39,21 @@ impl ObjectEventRecorder {
     where
         K: Resource<DynamicType = ()>,
     {
+        self.warning_about(&object.object_ref(&()), reason, note).await;
+    }
+
+    /// Like [`ObjectEventRecorder::warning`], for an object without a type.
+    pub(crate) async fn warning_about(&self, object: &ObjectReference, reason: &str, note: &str) {
         self.publish(object, EventType::Warning, reason, note).await;
     }
 
     /// An event that cannot be published is logged: it must not stop what it describes.
-    async fn publish<K>(&self, object: &K, type_: EventType, reason: &str, note: &str)
-    where
-        K: Resource<DynamicType = ()>,
-    {
+    async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
         let event = event(type_, reason, note);
-        let reference = object.object_ref(&());
-        if let Err(error) = self.recorder.publish(&event, &reference).await {
+        if let Err(error) = self.recorder.publish(&event, object).await {
             warn!(
-                namespace = reference.namespace.as_deref(),
-                name = reference.name.as_deref(),
+                namespace = object.namespace.as_deref(),
+                name = object.name.as_deref(),
                 reason,
                 error = error_chain(&error),
                 "event cannot be published"

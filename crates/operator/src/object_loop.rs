@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
 use futures_util::future::{Either, join_all, pending, select};
 use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{StreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use crate::context::{ControllerContext, WatchScope};
+use crate::events::ObjectEventRecorder;
 use crate::owned_objects::{OwnedObjectError, api_error_text};
 use crate::reconcile_loop::{RESYNC, Reconciler, reconcile_queue};
 
@@ -102,8 +103,16 @@ pub(crate) trait ObjectReconciler: Send + Sync + 'static {
     /// Reconciles an object and returns when it has to be done again without a change.
     async fn reconcile(&self, object: &DynamicObject) -> Result<Duration, Obstacle>;
 
-    /// Shows an obstacle in the status and as event. `next_attempt` is the time of the next attempt.
-    async fn report(&self, object: &DynamicObject, obstacle: &Obstacle, next_attempt: Timestamp);
+    /// Shows an obstacle in the status. `next_attempt` is the time of the next attempt.
+    async fn write_obstacle(
+        &self,
+        object: &DynamicObject,
+        obstacle: &Obstacle,
+        next_attempt: Timestamp,
+    ) -> Result<(), Obstacle>;
+
+    /// Where events are reported.
+    fn events(&self) -> &ObjectEventRecorder;
 }
 
 /// Reconciles all objects of the kind until the manager stops.
@@ -230,7 +239,20 @@ impl<R: ObjectReconciler> Reconciler for UntypedObjects<R> {
             ?retry_in,
             "reconciliation failed"
         );
-        self.reconciler.report(&object, &obstacle, Timestamp::now() + retry_in).await;
+        if let Some(reason) = obstacle.event {
+            let subject = object.object_ref(&self.reconciler.resource());
+            self.reconciler.events().warning_about(&subject, reason, &obstacle.text).await;
+        }
+        let next_attempt = Timestamp::now() + retry_in;
+        if let Err(problem) = self.reconciler.write_obstacle(&object, &obstacle, next_attempt).await
+        {
+            warn!(
+                namespace = object.metadata.namespace.as_deref(),
+                name = object.metadata.name.as_deref(),
+                error = problem.text,
+                "status cannot be written"
+            );
+        }
     }
 }
 
@@ -280,8 +302,29 @@ fn logged<T>(kind: &str, result: Result<T, watcher::Error>) -> Option<T> {
         .ok()
 }
 
+/// Owners of this kind whose labelled objects of the kind `K` changed.
+pub(crate) fn owned_objects<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    label: &str,
+    owner: ApiResource,
+) -> TriggerStream
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    watched_metadata::<K>(client, namespace, Some(label))
+        .flat_map(move |object| stream::iter(owners_of_kind(&object, &owner)))
+        .boxed()
+}
+
 /// References to the owners of this kind among the owners of an object.
-pub(crate) fn owners_of_kind<K>(
+fn owners_of_kind<K>(
     object: &PartialObjectMeta<K>,
     owner: &ApiResource,
 ) -> Vec<ObjectRef<DynamicObject>> {

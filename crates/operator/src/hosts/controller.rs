@@ -10,6 +10,7 @@ mod event_subscription;
 mod firmware_components;
 mod firmware_schemas;
 mod firmware_settings;
+mod firmware_status;
 mod host_inputs;
 mod host_metrics;
 mod host_pass;

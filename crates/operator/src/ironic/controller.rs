@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller of `Ironic` objects: what it watches, and how it reports obstacles.
+//! The controller of `Ironic` objects: what it watches, and how it shows obstacles.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -8,21 +8,17 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube_resources::ironic::database::IronicDatabase;
 use kube_resources::ironic::names::{IRONIC_LABEL, OPT_IN_LABEL};
 use kube_resources::ironic::service::Ironic;
-use serde::de::DeserializeOwned;
-use tracing::warn;
 
 use super::agent_ramdisks::RamdiskReader;
 use super::references::{parsed, uses_linked};
@@ -32,7 +28,7 @@ use crate::context::ControllerContext;
 use crate::events::ObjectEventRecorder;
 use crate::linked_objects::LinkedKind;
 use crate::object_loop::{
-    ObjectReconciler, Obstacle, TriggerStream, owners_of_kind, reconcile_objects, watched_metadata,
+    ObjectReconciler, Obstacle, TriggerStream, owned_objects, reconcile_objects, watched_metadata,
 };
 
 /// Source of events.
@@ -104,15 +100,16 @@ impl ObjectReconciler for IronicReconciler {
             };
             stream::iter(users(&known, database.metadata.namespace.as_deref(), uses))
         });
+        let (label, owner) = (IRONIC_LABEL, self.resource());
         vec![
-            self.owned::<ConfigMap>(namespace),
-            self.owned::<DaemonSet>(namespace),
-            self.owned::<Deployment>(namespace),
-            self.owned::<Ingress>(namespace),
-            self.owned::<Job>(namespace),
-            self.owned::<PersistentVolumeClaim>(namespace),
-            self.owned::<Secret>(namespace),
-            self.owned::<Service>(namespace),
+            owned_objects::<ConfigMap>(client, namespace, label, owner.clone()),
+            owned_objects::<DaemonSet>(client, namespace, label, owner.clone()),
+            owned_objects::<Deployment>(client, namespace, label, owner.clone()),
+            owned_objects::<Ingress>(client, namespace, label, owner.clone()),
+            owned_objects::<Job>(client, namespace, label, owner.clone()),
+            owned_objects::<PersistentVolumeClaim>(client, namespace, label, owner.clone()),
+            owned_objects::<Secret>(client, namespace, label, owner.clone()),
+            owned_objects::<Service>(client, namespace, label, owner.clone()),
             linked.boxed(),
             databases.boxed(),
         ]
@@ -122,43 +119,22 @@ impl ObjectReconciler for IronicReconciler {
         self.reconcile_installation(object.clone()).await
     }
 
-    async fn report(&self, object: &DynamicObject, obstacle: &Obstacle, next_attempt: Timestamp) {
+    async fn write_obstacle(
+        &self,
+        object: &DynamicObject,
+        obstacle: &Obstacle,
+        next_attempt: Timestamp,
+    ) -> Result<(), Obstacle> {
         let update = StatusUpdate {
             ready: obstacle_condition(obstacle, object.metadata.generation, next_attempt),
             notices: None,
             requested_version: None,
         };
-        if let Some(reason) = obstacle.event {
-            let reference = event_subject(object);
-            self.events.warning(&reference, reason, &obstacle.text).await;
-        }
-        if let Err(problem) = self.write_status(object, update).await {
-            warn!(
-                namespace = object.metadata.namespace.as_deref(),
-                name = object.metadata.name.as_deref(),
-                error = problem.text,
-                "status cannot be written"
-            );
-        }
+        self.write_status(object, update).await
     }
-}
 
-impl IronicReconciler {
-    /// Installations whose objects of this kind changed.
-    fn owned<K>(&self, namespace: Option<&str>) -> TriggerStream
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug
-            + Send
-            + Sync
-            + 'static,
-    {
-        let owner = self.resource();
-        watched_metadata::<K>(&self.context.client, namespace, Some(IRONIC_LABEL))
-            .flat_map(move |object| stream::iter(owners_of_kind(&object, &owner)))
-            .boxed()
+    fn events(&self) -> &ObjectEventRecorder {
+        &self.events
     }
 }
 

@@ -5,18 +5,15 @@
 //! the credentials against the server. So the operator needs no network access to databases.
 
 use std::convert::Infallible;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -29,8 +26,6 @@ use kube_resources::ironic::names::{
     DATABASE_FINALIZER, DATABASE_LABEL, OPT_IN_LABEL, event_reason, secret_keys,
 };
 use kube_resources::ironic::service::Ironic;
-use serde::de::DeserializeOwned;
-use tracing::warn;
 
 use super::desired::{
     DatabaseFacts, SETUP_ENGINE_KEY, SETUP_USERNAME_KEY, credentials_secret, database_host,
@@ -46,7 +41,7 @@ use crate::ironic::readiness::{object_readiness, worst};
 use crate::ironic::status::obstacle_text;
 use crate::linked_objects::{LabelRule, LinkedKind, LinkedObject, LinkedObjects};
 use crate::object_loop::{
-    ObjectReconciler, Obstacle, TriggerStream, owners_of_kind, reconcile_objects, watched_metadata,
+    ObjectReconciler, Obstacle, TriggerStream, owned_objects, reconcile_objects, watched_metadata,
 };
 use crate::object_patches::ObjectPatches;
 use crate::owned_objects::{OwnedObjects, is_not_found};
@@ -109,11 +104,17 @@ impl ObjectReconciler for DatabaseReconciler {
                 let users = users(&known, secret.metadata.namespace.as_deref(), &name);
                 stream::iter(users)
             });
+        let (client, owner) = (&self.context.client, self.resource());
         vec![
-            self.owned::<PersistentVolumeClaim>(namespace),
-            self.owned::<Secret>(namespace),
-            self.owned::<Service>(namespace),
-            self.owned::<StatefulSet>(namespace),
+            owned_objects::<PersistentVolumeClaim>(
+                client,
+                namespace,
+                DATABASE_LABEL,
+                owner.clone(),
+            ),
+            owned_objects::<Secret>(client, namespace, DATABASE_LABEL, owner.clone()),
+            owned_objects::<Service>(client, namespace, DATABASE_LABEL, owner.clone()),
+            owned_objects::<StatefulSet>(client, namespace, DATABASE_LABEL, owner.clone()),
             linked.boxed(),
         ]
     }
@@ -129,42 +130,24 @@ impl ObjectReconciler for DatabaseReconciler {
         self.install(&object, &database).await
     }
 
-    async fn report(&self, object: &DynamicObject, obstacle: &Obstacle, next_attempt: Timestamp) {
-        if let Some(reason) = obstacle.event {
-            self.events.warning(&event_subject(object), reason, &obstacle.text).await;
-        }
+    async fn write_obstacle(
+        &self,
+        object: &DynamicObject,
+        obstacle: &Obstacle,
+        next_attempt: Timestamp,
+    ) -> Result<(), Obstacle> {
         let reason = if obstacle.needs_user { DEPLOYMENT_FAILED } else { DEPLOYMENT_IN_PROGRESS };
         let text = obstacle_text(obstacle, next_attempt);
         let ready = condition(ConditionStatus::False, reason, text, object);
-        if let Err(problem) = self.write_status(object, ready, None).await {
-            warn!(
-                namespace = object.metadata.namespace.as_deref(),
-                name = object.metadata.name.as_deref(),
-                error = problem.text,
-                "status cannot be written"
-            );
-        }
+        self.write_status(object, ready, None).await
+    }
+
+    fn events(&self) -> &ObjectEventRecorder {
+        &self.events
     }
 }
 
 impl DatabaseReconciler {
-    /// Databases whose objects of this kind changed.
-    fn owned<K>(&self, namespace: Option<&str>) -> TriggerStream
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + Sync
-            + 'static,
-    {
-        let owner = self.resource();
-        watched_metadata::<K>(&self.context.client, namespace, Some(DATABASE_LABEL))
-            .flat_map(move |object| stream::iter(owners_of_kind(&object, &owner)))
-            .boxed()
-    }
-
     async fn install(
         &self,
         object: &DynamicObject,

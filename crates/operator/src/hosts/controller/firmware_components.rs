@@ -7,22 +7,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kube_resources::field_error::FieldError;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
-use kube_resources::hosts::conditions::{
-    ConditionStatus, ConditionUpdate, firmware, set_condition,
-};
+use kube_resources::hosts::conditions::firmware;
 use kube_resources::hosts::host_firmware_components::{
     FirmwareComponentVersion, HostFirmwareComponents, HostFirmwareComponentsStatus,
 };
 use kube_resources::hosts::validation::validate_firmware_components;
-use serde_json::json;
 
 use super::super::provisioner::{HostProvisioner, VerbStop};
-use super::firmware_settings::{REFRESH, REFRESH_CHANGED, RETRY};
-use super::merge_patch::{as_json, merge_patch};
+use super::firmware_status::{RETRY, next_reading, set_conditions, write_status};
 use super::registered_host::registered_host;
 use super::watching::{ObjectCache, key_of};
 use crate::events::ObjectEventRecorder;
@@ -60,23 +55,10 @@ impl Reconciler for FirmwareComponentsReconciler {
             return Ok(None);
         }
         let (status, problems) = components_status(&components, versions, Timestamp::now());
-        let before = components.status.as_ref().map_or_else(|| json!({}), as_json);
-        if let Some(patch) = merge_patch(&before, &as_json(&status)) {
-            let patch = Patch::Merge(json!({
-                "metadata": {"resourceVersion": components.metadata.resource_version},
-                "status": patch,
-            }));
-            api.patch_status(&name, &PatchParams::default(), &patch).await?;
-            for problem in &problems {
-                let text = format!("Invalid Firmware Components: {problem}");
-                self.events.warning(&components, "ValidationFailed", &text).await;
-            }
-        }
-        let is_changed = kube_resources::hosts::conditions::is_true(
-            &status.conditions,
-            firmware::CHANGE_DETECTED,
-        );
-        Ok(Some(if is_changed { REFRESH_CHANGED } else { REFRESH }))
+        let statuses = (components.status.as_ref(), &status);
+        let subject = ("Firmware Components", &self.events);
+        write_status(&api, &components, statuses, &problems, subject).await?;
+        Ok(Some(next_reading(&status.conditions)))
     }
 }
 
@@ -103,22 +85,18 @@ fn components_status(
             FieldError::new(format!("spec.updates[{index}].component"), text)
         }));
     }
-    let (valid, reason, message) = match problems.first() {
-        None => (ConditionStatus::True, firmware::COMPONENTS_OK, String::new()),
-        Some(first) => (ConditionStatus::False, firmware::COMPONENTS_INVALID, first.to_string()),
+    let (reason, message) = match problems.first() {
+        None => (firmware::COMPONENTS_OK, String::new()),
+        Some(first) => (firmware::COMPONENTS_INVALID, first.to_string()),
     };
-    let changed = match is_changed && problems.is_empty() {
-        true => ConditionStatus::True,
-        false => ConditionStatus::False,
-    };
-    for (type_, condition, message) in
-        [(firmware::CHANGE_DETECTED, changed, String::new()), (firmware::VALID, valid, message)]
-    {
-        let observed_generation = components.metadata.generation;
-        let update =
-            ConditionUpdate { type_, status: condition, reason, message, observed_generation };
-        set_condition(&mut status.conditions, update, &Time(now));
-    }
+    set_conditions(
+        &mut status.conditions,
+        (is_changed && problems.is_empty(), reason),
+        (problems.is_empty(), reason),
+        message,
+        components.metadata.generation,
+        now,
+    );
     if status != before {
         status.last_updated = Some(Time(now));
     }

@@ -9,13 +9,10 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kube_resources::field_error::FieldError;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
-use kube_resources::hosts::conditions::{
-    ConditionStatus, ConditionUpdate, firmware, set_condition,
-};
+use kube_resources::hosts::conditions::firmware;
 use kube_resources::hosts::firmware_schema::{
     BiosAttributeType, BiosSettingSchema, FirmwareSchemaSpec,
 };
@@ -23,23 +20,14 @@ use kube_resources::hosts::host_firmware_settings::{
     FirmwareSchemaReference, HostFirmwareSettings, HostFirmwareSettingsStatus,
 };
 use kube_resources::hosts::validation::validate_firmware_settings;
-use serde_json::json;
 
 use super::super::provisioner::{FirmwareSettingsReading, HostProvisioner, VerbStop};
 use super::firmware_schemas::FirmwareSchemas;
-use super::merge_patch::{as_json, merge_patch};
+use super::firmware_status::{RETRY, next_reading, set_conditions, write_status};
 use super::registered_host::registered_host;
 use super::watching::{ObjectCache, key_of};
 use crate::events::ObjectEventRecorder;
 use crate::reconcile_loop::Reconciler;
-
-/// How often the settings of an idle host are read. The service reads them from the BMC after every
-/// operation, which is reported.
-pub(super) const REFRESH: Duration = Duration::from_secs(6 * 3600);
-/// How often they are read while a change is requested.
-pub(super) const REFRESH_CHANGED: Duration = Duration::from_secs(60);
-/// When a failed request to the service is repeated.
-pub(super) const RETRY: Duration = Duration::from_secs(30);
 
 /// Controller of `HostFirmwareSettings`.
 pub(super) struct FirmwareSettingsReconciler {
@@ -77,24 +65,10 @@ impl Reconciler for FirmwareSettingsReconciler {
         let schema_name = self.schemas.ensure(&settings, &host, &reading, &schema).await?;
         let (status, problems) =
             settings_status(&settings, &reading, &schema, schema_name, Timestamp::now());
-        let before = settings.status.as_ref().map_or_else(|| json!({}), as_json);
-        if let Some(patch) = merge_patch(&before, &as_json(&status)) {
-            let patch = Patch::Merge(json!({
-                "metadata": {"resourceVersion": settings.metadata.resource_version},
-                "status": patch,
-            }));
-            api.patch_status(&name, &PatchParams::default(), &patch).await?;
-            for problem in &problems {
-                let text = format!("Invalid BIOS setting: {problem}");
-                self.events.warning(&settings, "ValidationFailed", &text).await;
-            }
-        }
-        let is_changed = !settings.spec.settings.is_empty()
-            && kube_resources::hosts::conditions::is_true(
-                &status.conditions,
-                firmware::CHANGE_DETECTED,
-            );
-        Ok(Some(if is_changed { REFRESH_CHANGED } else { REFRESH }))
+        let statuses = (settings.status.as_ref(), &status);
+        let subject = ("BIOS setting", &self.events);
+        write_status(&api, &settings, statuses, &problems, subject).await?;
+        Ok(Some(next_reading(&status.conditions)))
     }
 }
 
@@ -151,23 +125,20 @@ fn settings_status(
         true => validate_firmware_settings(&settings.spec, schema),
         false => Vec::new(),
     };
-    let (valid, reason, message) = match problems.first() {
-        None => (ConditionStatus::True, firmware::SETTINGS_SUCCESS, String::new()),
+    let (reason, message) = match problems.first() {
+        None => (firmware::SETTINGS_SUCCESS, String::new()),
         Some(first) => {
-            let reason = firmware::SETTINGS_CONFIGURATION_ERROR;
-            (ConditionStatus::False, reason, format!("Invalid BIOS setting: {first}"))
+            (firmware::SETTINGS_CONFIGURATION_ERROR, format!("Invalid BIOS setting: {first}"))
         }
     };
-    let changed = if is_changed { ConditionStatus::True } else { ConditionStatus::False };
-    for (type_, condition, reason, message) in [
-        (firmware::CHANGE_DETECTED, changed, firmware::SETTINGS_SUCCESS, String::new()),
-        (firmware::VALID, valid, reason, message),
-    ] {
-        let observed_generation = settings.metadata.generation;
-        let update =
-            ConditionUpdate { type_, status: condition, reason, message, observed_generation };
-        set_condition(&mut status.conditions, update, &Time(now));
-    }
+    set_conditions(
+        &mut status.conditions,
+        (is_changed, firmware::SETTINGS_SUCCESS),
+        (problems.is_empty(), reason),
+        message,
+        settings.metadata.generation,
+        now,
+    );
     // A reading that shows a requested change is newer than the one that the change was based on.
     if status != before || is_changed {
         status.last_updated = Some(Time(now));

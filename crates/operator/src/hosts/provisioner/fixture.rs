@@ -49,7 +49,6 @@ struct FixtureHost {
     has_image: bool,
     is_adopted: bool,
     powered_on: bool,
-    data_image: Option<String>,
     /// Why every verification of the BMC fails.
     rejection: Option<String>,
     /// Outcomes of the next calls of a verb.
@@ -330,22 +329,12 @@ impl HostProvisioner for FixtureProvisioner {
         self.run_registered(host, "remove_event_subscription", |_| Ok(()))
     }
 
-    async fn is_data_image_attached(&self, host: &ManagedHost) -> VerbOutcome<bool> {
-        self.run_registered(host, "is_data_image_attached", |state| Ok(state.data_image.is_some()))
-    }
-
-    async fn attach_data_image(&self, host: &ManagedHost, url: &str) -> VerbOutcome<()> {
-        self.run_registered(host, "attach_data_image", |state| {
-            state.data_image = Some(url.to_owned());
-            Ok(())
-        })
+    async fn attach_data_image(&self, host: &ManagedHost, _url: &str) -> VerbOutcome<()> {
+        self.run_registered(host, "attach_data_image", |_| Ok(()))
     }
 
     async fn detach_data_image(&self, host: &ManagedHost) -> VerbOutcome<()> {
-        self.run_registered(host, "detach_data_image", |state| {
-            state.data_image = None;
-            Ok(())
-        })
+        self.run_registered(host, "detach_data_image", |_| Ok(()))
     }
 }
 

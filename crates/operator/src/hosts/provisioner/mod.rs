@@ -103,9 +103,6 @@ pub trait HostProvisioner: Send + Sync {
     /// Ends a subscription. One that does not exist is no error.
     async fn remove_event_subscription(&self, host: &ManagedHost, id: &str) -> VerbOutcome<()>;
 
-    /// Whether an image is attached as virtual media.
-    async fn is_data_image_attached(&self, host: &ManagedHost) -> VerbOutcome<bool>;
-
     /// Attaches an image as virtual media; done once the BMC reports it.
     async fn attach_data_image(&self, host: &ManagedHost, url: &str) -> VerbOutcome<()>;
 

@@ -146,10 +146,6 @@ impl HostProvisioner for IronicProvisioner {
         self.checked(self.calls(Kind::Attachment).await?.remove_event_subscription(host, id).await)
     }
 
-    async fn is_data_image_attached(&self, host: &ManagedHost) -> VerbOutcome<bool> {
-        self.checked(self.calls(Kind::Attachment).await?.is_data_image_attached(host).await)
-    }
-
     async fn attach_data_image(&self, host: &ManagedHost, url: &str) -> VerbOutcome<()> {
         let calls = self.calls(Kind::Attachment).await?;
         self.checked(self.media.change(&calls, host, Some(url)).await)

@@ -57,17 +57,6 @@ impl AcceptedMediaRequests {
 }
 
 impl IronicCalls<'_> {
-    pub(super) async fn is_data_image_attached(&self, host: &ManagedHost) -> VerbOutcome<bool> {
-        let node = self.node(host).await?;
-        if self.version < VIRTUAL_MEDIA_STATUS {
-            return Err(self.failed(format!(
-                "the service cannot report virtual media; API version 1.{VIRTUAL_MEDIA_STATUS} is \
-                 needed"
-            )));
-        }
-        self.has_media(&node).await
-    }
-
     async fn has_media(&self, node: &NodeResponse) -> VerbOutcome<bool> {
         let media = self.get(&format!("{}/vmedia", node.path())).await?;
         let devices = media.as_array().or_else(|| media["vmedia"].as_array());

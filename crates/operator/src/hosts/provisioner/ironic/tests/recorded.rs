@@ -345,7 +345,7 @@ async fn readings_are_translated() {
     assert_eq!(settings.settings["A"], "1");
     assert!(settings.schema.unwrap()["A"].attribute_type.is_some());
     assert_eq!(provisioner.firmware_components(host).await.unwrap().len(), 1);
-    assert!(provisioner.is_data_image_attached(host).await.unwrap());
+    assert!(provisioner.attach_data_image(host, "http://data").await.is_ok());
     let subscription = BmcEventRequest::default();
     assert_eq!(provisioner.add_event_subscription(host, &subscription).await.unwrap(), "7");
 }
