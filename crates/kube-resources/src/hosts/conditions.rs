@@ -75,6 +75,8 @@ pub mod firmware {
     pub const CHANGE_DETECTED: &str = "ChangeDetected";
     /// The spec is valid.
     pub const VALID: &str = "Valid";
+    /// The values of a generation were applied. Not part of Metal3.
+    pub const SETTINGS_APPLIED: &str = "Applied";
     /// Reason for settings: the spec was read.
     pub const SETTINGS_SUCCESS: &str = "Success";
     /// Reason for settings: the spec is invalid.

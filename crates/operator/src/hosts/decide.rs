@@ -30,9 +30,7 @@ pub use action::{HostAction, HostEvent, HostPatch, HostUpdate, HostVerb, NextPas
 pub use apply::apply;
 pub use back_off::{MAX_BACK_OFF, RETRY_SCHEDULED};
 pub use firmware::{effective_root_device_hints, preparing_firmware, servicing_firmware};
-pub use inputs::{
-    AppliedFirmware, BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView,
-};
+pub use inputs::{BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView};
 
 use self::firmware::FirmwareRequest;
 use self::transition::StatusChange;

@@ -201,6 +201,7 @@ impl HostPass<'_> {
         let HostUpdate {
             hardware,
             records_component_updates,
+            applied_settings,
             data_image,
             status,
             patch,
@@ -223,6 +224,9 @@ impl HostPass<'_> {
             self.shared.writer.write_started_updates(components).await?;
             let status = components.status.get_or_insert_default();
             status.updates.clone_from(&components.spec.updates);
+        }
+        if let Some(generation) = applied_settings {
+            self.shared.writer.write_applied_settings(&self.host, generation).await?;
         }
         if let (Some(status), Some(image)) = (data_image, &mut self.companions.data_image) {
             self.shared.writer.write_data_image(image, &status).await?;

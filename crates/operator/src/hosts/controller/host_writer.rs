@@ -2,12 +2,16 @@
 //! Writes of hosts and their companions: only what changed, and only to the version that was read.
 
 use futures_util::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use kube_resources::hosts::conditions::firmware;
 use kube_resources::hosts::data_image::{DataImage, DataImageStatus};
 use kube_resources::hosts::hardware_data::{HardwareData, HardwareDetails};
 use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
+use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 use kube_resources::hosts::names::{HARDWARE_DATA_FINALIZER, HOST_FINALIZER};
 use serde::de::DeserializeOwned;
@@ -184,6 +188,32 @@ impl HostWriter {
     ) -> Result<(), kube::Error> {
         let patch = json!({"status": {"updates": components.spec.updates}});
         self.write_companion_status::<HostFirmwareComponents>(&components.metadata, patch).await
+    }
+
+    /// Records that the BIOS settings of this generation were applied. Other conditions are written by
+    /// the controller of the settings.
+    pub(super) async fn write_applied_settings(
+        &self,
+        host: &BareMetalHost,
+        generation: i64,
+    ) -> Result<(), kube::Error> {
+        let object = json!({
+            "apiVersion": HostFirmwareSettings::api_version(&()),
+            "kind": HostFirmwareSettings::kind(&()),
+            "status": {"conditions": [{
+                "type": firmware::SETTINGS_APPLIED, "status": "True",
+                "reason": firmware::SETTINGS_SUCCESS, "message": "",
+                "observedGeneration": generation, "lastTransitionTime": Time(Timestamp::now()),
+            }]},
+        });
+        let api: Api<HostFirmwareSettings> = self.api(host);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        match api.patch_status(&host.name_any(), &parameters, &Patch::Apply(object)).await {
+            Ok(_) => Ok(()),
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the status of a data image.

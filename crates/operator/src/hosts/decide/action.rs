@@ -102,6 +102,9 @@ pub struct HostUpdate {
     /// The requested firmware updates were started: copy them to the status of
     /// `HostFirmwareComponents`.
     pub records_component_updates: bool,
+    /// These BIOS settings were applied: record their generation in the status of
+    /// `HostFirmwareSettings`.
+    pub applied_settings: Option<i64>,
     /// New status of the `DataImage`.
     pub data_image: Option<DataImageStatus>,
     /// New status of the host.

@@ -16,7 +16,8 @@ use super::super::provisioner::{
     HostObservation, ProvisionerFailure, ProvisionerWait, VerbOutcome, VerbStop,
 };
 use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
-use super::inputs::{AppliedFirmware, BmcAccessState, HostView};
+use super::firmware::FirmwareRequest;
+use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
 use super::{SECRET_POLL, back_off, firmware};
 
@@ -132,13 +133,11 @@ fn started(change: &mut StatusChange<'_>, verb: &HostVerb) {
         }
         HostVerb::Prepare => {
             save_settings(change);
-            record_firmware(change, firmware::preparing_request(change.view));
-            change.memory.is_change_started = true;
+            firmware_started(change, &firmware::preparing_request(change.view));
         }
         HostVerb::Service => {
             change.status.operational_status = OperationalStatus::Servicing;
-            record_firmware(change, firmware::servicing_request(change.view));
-            change.memory.is_change_started = true;
+            firmware_started(change, &firmware::servicing_request(change.view));
         }
         HostVerb::Provision { is_forced: true } => change.remove_annotation(REBOOT),
         HostVerb::Deprovision => change.event("DeprovisioningStarted", "Image removal started"),
@@ -164,9 +163,28 @@ fn started(change: &mut StatusChange<'_>, verb: &HostVerb) {
 }
 
 /// Requested firmware updates are recorded when they start, so that they are not repeated.
-fn record_firmware(change: &mut StatusChange<'_>, request: firmware::FirmwareRequest) {
-    if let firmware::FirmwareRequest::Changed(changes) = request {
+fn record_updates(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
+    if let FirmwareRequest::Changed(changes) = request {
         change.update.records_component_updates |= !changes.updates.is_empty();
+    }
+}
+
+fn firmware_started(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
+    record_updates(change, request);
+    change.memory.started_settings = firmware::settings_generation(change.view, request);
+    change.memory.is_change_started = true;
+}
+
+/// Records which settings were applied: those at the start, unless nothing had to be started.
+fn firmware_applied(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
+    record_updates(change, request);
+    let applied = match change.memory.is_change_started {
+        true => change.memory.started_settings.take(),
+        false => firmware::settings_generation(change.view, request),
+    };
+    if applied.is_some() {
+        change.memory.applied_settings = applied;
+        change.update.applied_settings = applied;
     }
 }
 
@@ -237,8 +255,7 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
         }
         (HostVerb::Prepare, _) => {
             save_settings(change);
-            record_firmware(change, firmware::preparing_request(change.view));
-            firmware_applied(change);
+            firmware_applied(change, &firmware::preparing_request(change.view));
             change.set_state(HostProvisioningState::Available);
         }
         (HostVerb::Provision { .. }, _) => {
@@ -265,8 +282,7 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
             change.set_state(HostProvisioningState::Deleting);
         }
         (HostVerb::Service, _) => {
-            record_firmware(change, firmware::servicing_request(change.view));
-            firmware_applied(change);
+            firmware_applied(change, &firmware::servicing_request(change.view));
             change.memory.is_change_started = false;
             change.status.operational_status = OperationalStatus::Ok;
             change.status.error_count = 0;
@@ -394,12 +410,6 @@ fn detached(change: &mut StatusChange<'_>) -> NextPass {
     change.memory.wait = None;
     change.memory.wait_since = None;
     NextPass::After(None)
-}
-
-fn firmware_applied(change: &mut StatusChange<'_>) {
-    let settings = change.view.companions.firmware_settings.as_ref();
-    change.memory.applied_firmware = settings
-        .map(|settings| AppliedFirmware { settings: settings.metadata.generation, at: change.now });
 }
 
 fn data_image_status(change: &StatusChange<'_>) -> DataImageStatus {

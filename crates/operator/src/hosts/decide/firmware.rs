@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
-use kube_resources::hosts::conditions::firmware::{CHANGE_DETECTED, VALID};
+use kube_resources::hosts::conditions::firmware::{CHANGE_DETECTED, SETTINGS_APPLIED, VALID};
 use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
 use kube_resources::hosts::host_update_policy::FirmwareChangeTime;
 use kube_resources::hosts::ironic_payloads::root_device::profile_hints;
@@ -122,10 +122,24 @@ fn is_changed(conditions: &[Condition], generation: Option<i64>) -> Option<bool>
     Some(changed.status == "True" && valid.status == "True")
 }
 
-/// Whether this generation was applied and the current values were not read since.
+/// Whether this generation was applied. Some BMCs store other values than the requested ones, or change
+/// them later; applying them again would not end.
 fn is_applied(view: &HostView<'_>, settings: &HostFirmwareSettings) -> bool {
-    let Some(applied) = &view.memory.applied_firmware else { return false };
-    let read_at = settings.status.as_ref().and_then(|status| status.last_updated.as_ref());
-    applied.settings == settings.metadata.generation
-        && read_at.is_none_or(|read_at| read_at.0 <= applied.at)
+    let generation = settings.metadata.generation;
+    let mut conditions = settings.status.iter().flat_map(|status| &status.conditions);
+    let is_recorded = conditions.any(|condition| {
+        condition.type_ == SETTINGS_APPLIED && condition.observed_generation == generation
+    });
+    generation.is_some() && (is_recorded || view.memory.applied_settings == generation)
+}
+
+/// The generation of the BIOS settings that a request applies.
+pub(super) fn settings_generation(view: &HostView<'_>, request: &FirmwareRequest) -> Option<i64> {
+    let settings = view.companions.firmware_settings.as_ref()?;
+    match request {
+        FirmwareRequest::Changed(changes) if !changes.settings.is_empty() => {
+            settings.metadata.generation
+        }
+        FirmwareRequest::Changed(_) | FirmwareRequest::Unchanged | FirmwareRequest::NotRead => None,
+    }
 }

@@ -96,8 +96,10 @@ pub struct HostMemory {
     pub provisioning_failures: i64,
     /// That image.
     pub attempted_image: Option<HostImage>,
-    /// The firmware changes that were applied last.
-    pub applied_firmware: Option<AppliedFirmware>,
+    /// Generation of the BIOS settings that the running change applies.
+    pub started_settings: Option<i64>,
+    /// Generation of the BIOS settings that were applied last, until their status has it.
+    pub applied_settings: Option<i64>,
     /// The operation in progress.
     pub wait: Option<ProvisionerWait>,
     /// Since when the operation in progress is waited for.
@@ -114,15 +116,6 @@ pub struct HostMemory {
     pub has_capacity: bool,
     /// Whether the host was registered in this pass.
     pub is_registered_in_pass: bool,
-}
-
-/// Generations of firmware objects whose changes were applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppliedFirmware {
-    /// Generation of the settings.
-    pub settings: Option<i64>,
-    /// When they were applied.
-    pub at: Timestamp,
 }
 
 impl HostMemory {

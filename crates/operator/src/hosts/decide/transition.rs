@@ -28,6 +28,7 @@ pub(super) struct StatusChange<'a> {
 pub(super) struct ChangeEffects {
     pub(super) hardware: Option<Box<kube_resources::hosts::hardware_data::HardwareDetails>>,
     pub(super) records_component_updates: bool,
+    pub(super) applied_settings: Option<i64>,
     pub(super) data_image: Option<kube_resources::hosts::data_image::DataImageStatus>,
     pub(super) patch: HostPatch,
     pub(super) events: Vec<HostEvent>,
@@ -165,15 +166,15 @@ impl<'a> StatusChange<'a> {
         if self.status != *self.view.status || self.status.last_updated.is_none() {
             self.status.last_updated = Some(Time(self.now));
         }
-        let ChangeEffects { hardware, records_component_updates, data_image, patch, events } =
-            self.update;
+        let effects = self.update;
         HostUpdate {
-            hardware,
-            records_component_updates,
-            data_image,
+            hardware: effects.hardware,
+            records_component_updates: effects.records_component_updates,
+            applied_settings: effects.applied_settings,
+            data_image: effects.data_image,
             status: Box::new(self.status),
-            patch,
-            events,
+            patch: effects.patch,
+            events: effects.events,
             memory: self.memory,
             next,
         }

@@ -40,6 +40,8 @@ pub(crate) struct HostLab {
     pub(crate) events: Vec<&'static str>,
     /// States in the order in which they were entered.
     pub(crate) states: Vec<String>,
+    /// Generations of BIOS settings in the order in which they were applied.
+    pub(crate) applied_settings: Vec<i64>,
     pub(crate) is_gone: bool,
 }
 
@@ -71,6 +73,7 @@ impl HostLab {
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             events: Vec::new(),
             states: Vec::new(),
+            applied_settings: Vec::new(),
             is_gone: false,
         }
     }
@@ -167,6 +170,7 @@ impl HostLab {
             let status = components.status.get_or_insert_default();
             status.updates.clone_from(&components.spec.updates);
         }
+        self.applied_settings.extend(update.applied_settings);
         let state = update.status.provisioning.state.as_str().to_owned();
         if self.states.last() != Some(&state) {
             self.states.push(state);

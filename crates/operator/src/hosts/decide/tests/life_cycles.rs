@@ -481,3 +481,41 @@ async fn firmware_and_data_images_are_changed_at_a_reboot() {
     let attached = lab.companions.data_image.unwrap().status.unwrap().attached_image.unwrap();
     assert_eq!(attached.url, "http://images/data.iso");
 }
+
+/// Some BMCs report other values than those that were set.
+#[tokio::test]
+async fn settings_are_applied_once() {
+    let settings = |generation: i64, applied: Option<i64>| {
+        let mut conditions = vec![json!({"type": "Valid", "status": "True"})];
+        conditions.push(json!({"type": "ChangeDetected", "status": "True"}));
+        for condition in &mut conditions {
+            condition["observedGeneration"] = json!(generation);
+        }
+        conditions.extend(applied.map(
+            |applied| json!({"type": "Applied", "status": "True", "observedGeneration": applied}),
+        ));
+        for condition in &mut conditions {
+            condition["reason"] = json!("Success");
+            condition["message"] = json!("");
+            condition["lastTransitionTime"] = json!("2026-11-17T10:00:00Z");
+        }
+        serde_json::from_value(json!({"metadata": {"generation": generation},
+            "spec": {"settings": {"Fan": "fast"}},
+            "status": {"settings": {"Fan": "Fast"}, "conditions": conditions}}))
+        .unwrap()
+    };
+    let (mut lab, _) = available().await;
+    lab.companions.firmware_settings = Some(settings(3, None));
+    lab.run_until(|lab| lab.applied_settings == [3]).await;
+    lab.settle().await;
+    assert_eq!((lab.state().as_str(), lab.applied_settings.as_slice()), ("available", &[3][..]));
+    // Also after a restart, from the condition.
+    lab.restart();
+    lab.companions.firmware_settings = Some(settings(3, Some(3)));
+    lab.settle().await;
+    assert_eq!(lab.applied_settings, [3]);
+    // The user changes the request.
+    lab.companions.firmware_settings = Some(settings(4, Some(3)));
+    lab.settle().await;
+    assert_eq!((lab.state().as_str(), lab.applied_settings.as_slice()), ("available", &[3, 4][..]));
+}
