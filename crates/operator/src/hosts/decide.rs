@@ -10,6 +10,7 @@ mod apply;
 mod back_off;
 mod conditions;
 mod deletion;
+mod deployment_failures;
 mod detachment;
 mod firmware;
 mod inputs;
@@ -29,6 +30,7 @@ use kube_resources::hosts::host_status::{HostErrorType, HostProvisioningState, O
 pub use action::{HostAction, HostEvent, HostPatch, HostUpdate, HostVerb, NextPass, VerbValue};
 pub use apply::apply;
 pub use back_off::{MAX_BACK_OFF, RETRY_SCHEDULED};
+pub use deployment_failures::DEPLOYMENT_FAILED;
 pub use firmware::{effective_root_device_hints, preparing_firmware, servicing_firmware};
 pub use inputs::{BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView};
 
@@ -202,8 +204,7 @@ fn available(view: &HostView<'_>, now: Timestamp) -> HostAction {
     if !view.requests_deployment() || !view.host.spec.online {
         return power::action(view, now);
     }
-    let is_new_image = view.memory.attempted_image != view.host.spec.image;
-    let failures = if is_new_image { 0 } else { view.memory.provisioning_failures };
+    let failures = deployment_failures::count(view);
     if failures < view.policy.max_provisioning_retries {
         return change().start_provisioning();
     }

@@ -19,7 +19,7 @@ use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
 use super::firmware::FirmwareRequest;
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
-use super::{SECRET_POLL, back_off, firmware};
+use super::{SECRET_POLL, back_off, deployment_failures, firmware};
 
 /// When a service that is not ready is tried again.
 const NOT_READY_WAIT: Duration = Duration::from_secs(30);
@@ -207,7 +207,7 @@ fn failed(
     change.memory.wait = None;
     match verb {
         HostVerb::Provision { .. } => {
-            change.memory.provisioning_failures += 1;
+            deployment_failures::record(&mut change.status, change.view.generation(), change.now);
             change.set_state(HostProvisioningState::Deprovisioning);
         }
         HostVerb::Prepare => {
@@ -259,7 +259,7 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
             change.set_state(HostProvisioningState::Available);
         }
         (HostVerb::Provision { .. }, _) => {
-            change.memory.provisioning_failures = 0;
+            deployment_failures::clear(&mut change.status, change.view.generation(), change.now);
             change.memory.is_adopted = true;
             change.event("ProvisioningComplete", "Image provisioning completed");
             change.set_state(HostProvisioningState::Provisioned);

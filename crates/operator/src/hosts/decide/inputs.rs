@@ -11,7 +11,6 @@ use kube_resources::hosts::data_image::DataImage;
 use kube_resources::hosts::hardware_data::HardwareDetails;
 use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
 use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
-use kube_resources::hosts::host_image::HostImage;
 use kube_resources::hosts::host_status::{BareMetalHostStatus, HostProvisioningState};
 use kube_resources::hosts::host_update_policy::HostUpdatePolicySpec;
 use kube_resources::hosts::names::HOST_FINALIZER;
@@ -92,10 +91,6 @@ pub struct HostMemory {
     pub is_adopted: bool,
     /// Whether the preparation or servicing in progress was started.
     pub is_change_started: bool,
-    /// How often the deployment of an image failed in a row.
-    pub provisioning_failures: i64,
-    /// That image.
-    pub attempted_image: Option<HostImage>,
     /// Generation of the BIOS settings that the running change applies.
     pub started_settings: Option<i64>,
     /// Generation of the BIOS settings that were applied last, until their status has it.

@@ -7,9 +7,9 @@ use kube_resources::hosts::annotations::{
 };
 
 use super::action::HostAction;
-use super::back_off;
 use super::inputs::HostView;
 use super::transition::StatusChange;
+use super::{back_off, deployment_failures};
 
 /// The first change that the annotations, `HardwareData` or a missing finalizer need.
 pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
@@ -100,7 +100,7 @@ fn retry_annotation(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
         return None;
     }
     let mut change = StatusChange::new(view, now);
-    change.memory.provisioning_failures = 0;
+    deployment_failures::clear(&mut change.status, view.generation(), now);
     if !change.status.error_message.is_empty() {
         change.status.error_count = 0;
         back_off::request_now(&mut change.status, view.generation(), now);

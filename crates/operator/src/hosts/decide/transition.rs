@@ -70,11 +70,6 @@ impl<'a> StatusChange<'a> {
 
     /// Starts the deployment of the requested image.
     pub(super) fn start_provisioning(mut self) -> HostAction {
-        let spec = &self.view.host.spec;
-        if self.memory.attempted_image != spec.image {
-            self.memory.provisioning_failures = 0;
-            self.memory.attempted_image.clone_from(&spec.image);
-        }
         self.status.provisioning.boot_mode = Some(self.view.host.boot_mode());
         self.status.provisioning.root_device_hints =
             firmware::effective_root_device_hints(self.view.host);

@@ -11,6 +11,7 @@ use kube_resources::hosts::annotations::{
 use serde_json::{Value, json};
 
 use super::lab::HostLab;
+use crate::hosts::decide::DEPLOYMENT_FAILED;
 use crate::hosts::provisioner::fixture::FixtureProvisioner;
 use crate::hosts::provisioner::{ProvisionerFailureKind as Kind, VerbStop};
 
@@ -216,13 +217,24 @@ async fn a_failing_image_is_given_up_after_five_attempts() {
     let failure = VerbStop::failed(Kind::Provisioning, "no space");
     fixture.inject(HOST, "provision", vec![failure; 5]);
     lab.edit(image("http://images/bad"));
+    let failed = |lab: &HostLab, count: usize| {
+        let condition =
+            lab.status().conditions.into_iter().find(|it| it.type_ == DEPLOYMENT_FAILED);
+        let expected =
+            format!("Failed deployments of http://images/bad with the checksum abc: {count}");
+        condition.is_some_and(|condition| condition.message == expected)
+    };
+    lab.run_until(|lab| failed(lab, 3)).await;
+    lab.restart();
     lab.run_until(|lab| lab.status().error_message.contains("5 times")).await;
+    assert!(failed(&lab, 5));
     lab.settle().await;
     assert_eq!(lab.state(), "available");
     assert_eq!(lab.condition("AvailableForProvisioning").0, "False");
     lab.edit(image("http://images/good"));
     lab.run_until_state("provisioned").await;
     assert_eq!(lab.status().error_message, "");
+    assert_eq!(lab.condition(DEPLOYMENT_FAILED).0, "False");
 }
 
 #[tokio::test]
