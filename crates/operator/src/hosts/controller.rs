@@ -187,6 +187,7 @@ pub async fn run(
             Arc::new(EventSubscriptionReconciler {
                 client: client.clone(),
                 hosts: hosts.clone(),
+                subscriptions: subscriptions.clone(),
                 provisioner,
             }),
         ),

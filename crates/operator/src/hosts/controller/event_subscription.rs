@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `BMCEventSubscription`: subscriptions to events of a BMC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ const RETRY: Duration = Duration::from_secs(60);
 pub(super) struct EventSubscriptionReconciler {
     pub(super) client: Client,
     pub(super) hosts: ObjectCache<BareMetalHost>,
+    pub(super) subscriptions: ObjectCache<BMCEventSubscription>,
     pub(super) provisioner: Arc<dyn HostProvisioner>,
 }
 
@@ -89,6 +90,7 @@ impl EventSubscriptionReconciler {
             destination: subscription.spec.destination.clone().unwrap_or_default(),
             context: subscription.spec.context.clone(),
             http_headers,
+            used_ids: self.used_ids(subscription),
         };
         match self.provisioner.add_event_subscription(host, &request).await {
             Ok(id) => {
@@ -101,6 +103,16 @@ impl EventSubscriptionReconciler {
                 Ok(Some(RETRY))
             }
         }
+    }
+
+    /// Subscriptions of other objects of the same host.
+    fn used_ids(&self, subscription: &BMCEventSubscription) -> BTreeSet<String> {
+        let others = self.subscriptions.all().into_iter().filter(|other| {
+            other.namespace() == subscription.namespace()
+                && other.spec.host_name == subscription.spec.host_name
+                && other.uid() != subscription.uid()
+        });
+        others.filter_map(|other| other.status.as_ref()?.subscription_id.clone()).collect()
     }
 
     /// Ends the subscription. One of a host that is gone cannot be ended and does not matter.

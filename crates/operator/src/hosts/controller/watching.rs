@@ -167,6 +167,11 @@ impl<K: WatchedKind> ObjectCache<K> {
         store.get(&ObjectRef::new(&key.name).within(&key.namespace))
     }
 
+    /// All objects.
+    pub(super) fn all(&self) -> Vec<Arc<K>> {
+        self.stores.iter().flat_map(|(_, store)| store.state()).collect()
+    }
+
     /// Waits until all objects were listed once.
     pub(super) async fn ready(&self) {
         for (_, store) in &self.stores {

@@ -93,7 +93,8 @@ pub trait HostProvisioner: Send + Sync {
         host: &ManagedHost,
     ) -> VerbOutcome<Vec<FirmwareComponentVersion>>;
 
-    /// Subscribes to events of the BMC and returns the identifier of the subscription.
+    /// Subscribes to events of the BMC and returns the identifier of the subscription. One that exists
+    /// with the same destination and context is used again.
     async fn add_event_subscription(
         &self,
         host: &ManagedHost,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to a provisioner and what it returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -269,4 +269,6 @@ pub struct BmcEventRequest {
     pub context: Option<String>,
     /// Headers of the requests to the destination.
     pub http_headers: BTreeMap<String, String>,
+    /// Subscriptions of other objects, which are not used for this request.
+    pub used_ids: BTreeSet<String>,
 }

@@ -392,8 +392,11 @@ impl MachineBench {
             destination: "https://127.0.0.1:9/events".to_owned(),
             context: Some("rack 7".to_owned()),
             http_headers: [("X-Token".to_owned(), "1".to_owned())].into(),
+            ..BmcEventRequest::default()
         };
         let id = self.provisioner.add_event_subscription(host, &subscription).await.unwrap();
+        let again = self.provisioner.add_event_subscription(host, &subscription).await.unwrap();
+        assert_eq!(again, id, "the first one is used again");
         self.provisioner.remove_event_subscription(host, &id).await.unwrap();
         // Also one that does not exist.
         self.provisioner.remove_event_subscription(host, &id).await.unwrap();

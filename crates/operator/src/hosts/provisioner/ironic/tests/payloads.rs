@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bodies of requests, for every kind of registration, preparation and deployment.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use kube_resources::hosts::annotations::HostRebootMode;
 use kube_resources::hosts::bare_metal_host::HostBootMode;
 use kube_resources::hosts::preprovisioning_image::RamdiskFormat;
@@ -546,6 +548,7 @@ async fn subscriptions_are_created_and_deleted() {
         destination: "https://events/in".to_owned(),
         context: Some("rack 7".to_owned()),
         http_headers: [("A".to_owned(), "1".to_owned()), ("B".to_owned(), "2".to_owned())].into(),
+        used_ids: BTreeSet::new(),
     };
     assert_eq!(provisioner.add_event_subscription(host, &subscription).await.unwrap(), "7");
     assert_eq!(
@@ -555,6 +558,41 @@ async fn subscriptions_are_created_and_deleted() {
     );
     provisioner.remove_event_subscription(host, "7").await.unwrap();
     assert_eq!(service.body(deleted), json!({"id": "7"}));
+}
+
+/// The identifier may have been lost after the creation.
+#[tokio::test]
+async fn an_existing_subscription_is_used_again() {
+    let created = "POST NODE/vendor_passthru?method=create_subscription";
+    let list = json!({"Members": [{"@odata.id": "/redfish/v1/EventService/Subscriptions/7"}]});
+    let found =
+        |context: Value| json!({"Id": "7", "Destination": "https://events/in", "Context": context});
+    for (existing, context, used, expected) in [
+        (found(json!("rack 7")), Some("rack 7"), None, "7"),
+        (found(json!("")), None, None, "7"),
+        (found(Value::Null), None, None, "7"),
+        (found(json!("rack 8")), Some("rack 7"), None, "8"),
+        (found(json!("rack 7")), Some("rack 7"), Some("7"), "8"),
+        (json!(404), Some("rack 7"), None, "8"),
+    ] {
+        let case = format!("{existing} {context:?} {used:?}");
+        let service = fixture(
+            Some(json!({"provision_state": "active"})),
+            &[
+                ("GET NODE/vendor_passthru?method=get_all_subscriptions", list.clone()),
+                ("GET NODE/vendor_passthru?method=get_subscription", existing),
+                (created, json!({"Id": "8"})),
+            ],
+        );
+        let request = BmcEventRequest {
+            destination: "https://events/in".to_owned(),
+            context: context.map(str::to_owned),
+            http_headers: BTreeMap::new(),
+            used_ids: used.into_iter().map(str::to_owned).collect(),
+        };
+        let added = service.provisioner.add_event_subscription(&service.host, &request).await;
+        assert_eq!(added.unwrap(), expected, "{case}");
+    }
 }
 
 /// A step that cannot be aborted may wait for a ramdisk that never starts.
