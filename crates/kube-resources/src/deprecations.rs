@@ -4,6 +4,7 @@
 //! Kubernetes recommends warnings of at most 120 characters.
 
 use crate::hosts::bare_metal_host::BareMetalHost;
+use crate::hosts::host_deploy_policy::HostDeployPolicy;
 use crate::ironic::service::Ironic;
 
 /// Warnings for an installation.
@@ -36,6 +37,15 @@ pub fn host_warnings(host: &BareMetalHost) -> Vec<String> {
     ])
 }
 
+/// Warnings for a policy.
+#[must_use]
+pub fn host_deploy_policy_warnings(policy: &HostDeployPolicy) -> Vec<String> {
+    warnings([(
+        policy.spec.host_claim_namespaces.is_none(),
+        "spec.hostClaimNamespaces: missing, so the policy admits no claim; {} admits all",
+    )])
+}
+
 fn warnings<const N: usize>(rows: [(bool, &str); N]) -> Vec<String> {
     rows.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned()).collect()
 }
@@ -56,6 +66,11 @@ mod tests {
         })));
         assert_eq!(warnings.len(), 3);
         assert!(warnings.iter().all(|warning| warning.len() <= 120), "{warnings:?}");
+        let policy = |spec| serde_json::from_value(json!({"spec": spec})).unwrap();
+        assert_eq!(host_deploy_policy_warnings(&policy(json!({}))).len(), 1);
+        assert!(
+            host_deploy_policy_warnings(&policy(json!({"hostClaimNamespaces": {}}))).is_empty()
+        );
         let host = |spec| serde_json::from_value::<BareMetalHost>(json!({"spec": spec})).unwrap();
         assert!(host_warnings(&host(json!({"online": true}))).is_empty());
         let warnings = host_warnings(&host(json!({

@@ -75,6 +75,7 @@ impl InvalidManifest {
         let kind = GroupVersionKind::gvk(group, "v1alpha1", &self.kind);
         let plural = match self.kind.as_str() {
             "HostFirmwareComponents" => self.kind.to_lowercase(),
+            "HostDeployPolicy" => "hostdeploypolicies".to_owned(),
             _ => format!("{}s", self.kind.to_lowercase()),
         };
         let resource = ApiResource::from_gvk_with_plural(&kind, &plural);

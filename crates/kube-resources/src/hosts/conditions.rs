@@ -117,6 +117,36 @@ pub mod host_claim {
     pub const READY: &str = "Ready";
 }
 
+/// Reasons in the conditions of a `HostClaim`.
+pub mod host_claim_reason {
+    /// A host was chosen.
+    pub const BARE_METAL_HOST_ASSOCIATED: &str = "BareMetalHostAssociated";
+    /// No host can be chosen.
+    pub const NO_BARE_METAL_HOST: &str = "NoBareMetalHost";
+    /// The chosen host does not exist any more, or is used by something else.
+    pub const MISSING_BARE_METAL_HOST: &str = "MissingBareMetalHost";
+    /// The claim is being deleted.
+    pub const HOST_CLAIM_DELETING: &str = "HostClaimDeleting";
+    /// The host and the copies of Secrets are as the claim requests.
+    pub const CONFIGURATION_SYNCED: &str = "ConfigurationSynced";
+    /// The Secret with user data cannot be copied.
+    pub const USER_DATA_SECRET_SYNC_FAILURE: &str = "UserDataSecretSyncFailure";
+    /// The Secret with metadata cannot be copied.
+    pub const META_DATA_SECRET_SYNC_FAILURE: &str = "MetaDataSecretSyncFailure";
+    /// The Secret with the network configuration cannot be copied.
+    pub const NETWORK_DATA_SECRET_SYNC_FAILURE: &str = "NetworkDataSecretSyncFailure";
+    /// The Secret with the credentials for the image cannot be copied. Not part of Metal3.
+    pub const IMAGE_AUTH_SECRET_SYNC_FAILURE: &str = "ImageAuthSecretSyncFailure";
+    /// The host cannot be changed.
+    pub const BARE_METAL_HOST_NOT_SYNCHRONIZED: &str = "BareMetalHostNotSynchronized";
+    /// The host does not have the condition.
+    pub const UNKNOWN: &str = "Unknown";
+    /// The summary: all conditions hold.
+    pub const READY: &str = "Ready";
+    /// The summary: a condition does not hold.
+    pub const NOT_READY: &str = "NotReady";
+}
+
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {

@@ -108,7 +108,7 @@ pub struct HostClaimStatus {
     /// The host that was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bare_metal_host: Option<ClaimedObject>,
-    /// The copy of its hardware inventory.
+    /// The `HardwareData` of the host, in the namespace of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware_data: Option<ClaimedObject>,
     /// Power state of the host.

@@ -27,6 +27,16 @@ pub const BMC_EVENT_SUBSCRIPTION_FINALIZER: &str = "bmceventsubscription.metal3.
 /// Finalizer of a `HostClaim`.
 pub const HOST_CLAIM_FINALIZER: &str = "metal3.io/hostclaim";
 
+/// Label of a host with its failure domain, as in Cluster API.
+pub const FAILURE_DOMAIN_LABEL: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
+/// Label of the copies of a claim's Secrets in the namespace of a host: the UID of the host. Not part of
+/// Metal3.
+pub const CLAIM_COPY_LABEL: &str = "hostclaim.metal3.io/host-uid";
+/// Annotation of a copy: namespace and name of the claim. Not part of Metal3.
+pub const CLAIM_COPY_ANNOTATION: &str = "hostclaim.metal3.io/claim";
+/// Annotation of a copy: UID and version of the Secret that was copied. Not part of Metal3.
+pub const CLAIM_SOURCE_ANNOTATION: &str = "hostclaim.metal3.io/source";
+
 /// Label of all Secrets that are used, and its value. Caches select by it.
 pub const SECRET_LABEL: (&str, &str) = ("environment.metal3.io", "baremetal");
 

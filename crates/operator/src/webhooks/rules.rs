@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The webhooks: which path checks which kind, with which rules.
 
-use kube_resources::deprecations::{host_warnings, ironic_warnings};
+use kube_resources::deprecations::{host_deploy_policy_warnings, host_warnings, ironic_warnings};
 use kube_resources::field_error::FieldError;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::validation::{
     validate_bmc_event_subscription, validate_data_image, validate_firmware_components,
-    validate_host, validate_host_claim, validate_host_update,
+    validate_host, validate_host_claim, validate_host_deploy_policy, validate_host_update,
 };
 use kube_resources::ironic::service::Ironic;
 use kube_resources::ironic::validation::{
@@ -75,6 +75,13 @@ const RULES: &[ReviewRule] = &[
         path: "/validate-metal3-io-v1alpha1-hostclaim",
         kind: "HostClaim",
         check: |request, _| review(request, no_warnings, |new, _| validate_host_claim(new)),
+    },
+    ReviewRule {
+        path: "/validate-metal3-io-v1alpha1-hostdeploypolicy",
+        kind: "HostDeployPolicy",
+        check: |request, _| {
+            review(request, host_deploy_policy_warnings, |new, _| validate_host_deploy_policy(new))
+        },
     },
     ReviewRule {
         path: "/validate-metal3-io-v1alpha1-hostfirmwarecomponents",

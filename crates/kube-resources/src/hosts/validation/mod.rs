@@ -11,6 +11,7 @@ mod bmc;
 mod events_and_images;
 mod host;
 mod host_claim;
+mod host_deploy_policy;
 mod image;
 mod label;
 mod raid;
@@ -24,6 +25,7 @@ pub use events_and_images::{
 };
 pub use host::validate_host;
 pub use host_claim::validate_host_claim;
+pub use host_deploy_policy::validate_host_deploy_policy;
 pub use update::validate_host_update;
 
 #[cfg(test)]

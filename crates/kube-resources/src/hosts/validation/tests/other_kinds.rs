@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules for event subscriptions, data images, firmware components and claims.
+//! Rules for event subscriptions, data images, firmware components, claims and policies.
 
 use expect_test::{Expect, expect};
 use serde_json::json;
 
 use super::super::{
     validate_bmc_event_subscription, validate_data_image, validate_firmware_components,
-    validate_host_claim,
+    validate_host_claim, validate_host_deploy_policy,
 };
 use super::*;
 
@@ -200,4 +200,24 @@ fn reboots_of_claims() {
     expect![[r#"
         metadata.annotations[reboot.metal3.io]: is not valid JSON for this annotation (EOF while parsing an object at line 1 column 1)
     "#]].assert_eq(&messages(&validate_host_claim(&claim.unwrap())));
+}
+
+#[test]
+fn deploy_policies() {
+    let check = |constraints: Value, expected: Expect| {
+        let policy = object(json!({"hostClaimNamespaces": constraints}));
+        expected.assert_eq(&messages(&validate_host_deploy_policy(&policy)));
+    };
+    check(Value::Null, expect![[r#""#]]);
+    check(json!({}), expect![[r#""#]]);
+    check(
+        json!({"names": ["a"], "nameMatches": "^team-.*$", "hasLabels": [{"name": "b"}]}),
+        expect![[r#""#]],
+    );
+    check(
+        json!({"nameMatches": "team-[a"}),
+        expect![[r#"
+            spec.hostClaimNamespaces.nameMatches: is not a valid regular expression: unclosed character class; use RE2 syntax such as ^team-[a-z]+$
+        "#]],
+    );
 }

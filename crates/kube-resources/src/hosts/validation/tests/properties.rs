@@ -10,7 +10,7 @@ use super::super::super::ironic_payloads::hardware_details::{IronicInventory, ha
 use super::super::super::ironic_payloads::{image, raid, root_device};
 use super::super::{
     validate_bmc_event_subscription, validate_data_image, validate_firmware_components,
-    validate_host_claim, validate_host_update,
+    validate_host_claim, validate_host_deploy_policy, validate_host_update,
 };
 use super::*;
 use crate::crds::all_crds;
@@ -158,6 +158,7 @@ proptest! {
         image in spec_of("dataimages.metal3.io"),
         components in spec_of("hostfirmwarecomponents.metal3.io"),
         claim in spec_of("hostclaims.metal3.io"),
+        policy in spec_of("hostdeploypolicies.metal3.io"),
     ) {
         if let Some(subscription) = read(&metadata, &subscription) {
             assert_complete(&validate_bmc_event_subscription(&subscription));
@@ -170,6 +171,9 @@ proptest! {
         }
         if let Some(claim) = read(&metadata, &claim) {
             assert_complete(&validate_host_claim(&claim));
+        }
+        if let Some(policy) = read(&metadata, &policy) {
+            assert_complete(&validate_host_deploy_policy(&policy));
         }
     }
 
