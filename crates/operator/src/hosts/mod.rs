@@ -2,8 +2,10 @@
 //! `BareMetalHost`: decisions without IO, and the provisioners that carry them out.
 //!
 //! [`decide`] computes the next action of a host and the status after its outcome. [`execute`]
-//! translates an action into a call of a [`provisioner`].
+//! translates an action into a call of a [`provisioner`]. `claims` has the decisions for `HostClaim`.
 
+#[cfg(test)]
+mod claims;
 pub mod controller;
 pub mod decide;
 pub mod execute;
