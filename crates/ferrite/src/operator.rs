@@ -142,12 +142,12 @@ fn controller_groups(
     }
     let mut hosts = Vec::new();
     if arguments.runs(ControllerChoice::BareMetalHost) {
-        let choice = arguments.provisioner();
+        let (choice, host_claims) = (arguments.provisioner(), arguments.hostclaims);
         hosts.push(ManagedController {
             name: "baremetalhost",
             start: Box::new(move |context, fence| {
                 Box::pin(async move {
-                    let settings = host_settings(&environment);
+                    let settings = host_settings(&environment, host_claims);
                     let provisioner = provisioner(choice, environment, in_process, &context, fence);
                     operator::hosts::controller::run(context, provisioner, settings).await;
                     Ok(())
@@ -162,8 +162,8 @@ fn controller_groups(
         .collect()
 }
 
-fn host_settings(environment: &OperatorEnvironment) -> HostControllerSettings {
-    let mut settings = HostControllerSettings::default();
+fn host_settings(environment: &OperatorEnvironment, host_claims: bool) -> HostControllerSettings {
+    let mut settings = HostControllerSettings { host_claims, ..HostControllerSettings::default() };
     if let Some(concurrency) = environment.host_concurrency {
         settings.concurrency = concurrency;
     }

@@ -65,6 +65,9 @@ pub(crate) struct OperatorArguments {
     /// (DEPLOY_ISO_URL and others) are offered for it; without them another controller has to.
     #[arg(long, help_heading = CONTROLLERS)]
     pub(super) build_preprov_image: bool,
+    /// Give hosts to HostClaim objects of namespaces that a HostDeployPolicy admits.
+    #[arg(long, help_heading = CONTROLLERS)]
+    pub(super) hostclaims: bool,
     #[command(flatten)]
     pub(crate) service: EmbeddedServiceArguments,
     /// Control only objects in this namespace; may be given several times. By default all.

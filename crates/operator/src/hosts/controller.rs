@@ -5,12 +5,16 @@
 //! hosts together, so that idle hosts cause no requests.
 
 mod bare_metal_host;
+mod claim_copies;
+mod claim_metrics;
+mod claim_watches;
 mod data_image;
 mod event_subscription;
 mod firmware_components;
 mod firmware_schemas;
 mod firmware_settings;
 mod firmware_status;
+mod host_claim;
 mod host_inputs;
 mod host_metrics;
 mod host_pass;
@@ -35,6 +39,7 @@ use kube_resources::hosts::annotations::{DETACHED, PAUSED};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::bmc_event_subscription::BMCEventSubscription;
 use kube_resources::hosts::data_image::DataImage;
+use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
 use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
@@ -44,11 +49,13 @@ use kube_resources::hosts::names::EVENT_CONTROLLER;
 use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 
 use self::bare_metal_host::host_changes;
+use self::claim_watches::ClaimWatches;
 use self::data_image::DataImageReconciler;
 use self::event_subscription::EventSubscriptionReconciler;
 use self::firmware_components::FirmwareComponentsReconciler;
 use self::firmware_schemas::FirmwareSchemas;
 use self::firmware_settings::FirmwareSettingsReconciler;
+use self::host_claim::HostClaimReconciler;
 use self::host_metrics::HostMetrics;
 use self::host_pass::{CompanionCaches, HostPasses};
 use self::host_slots::HostSlots;
@@ -81,6 +88,8 @@ pub struct HostControllerSettings {
     pub limits: HostLimits,
     /// Who provides the ramdisk of a host.
     pub ramdisk_images: RamdiskImages,
+    /// Whether hosts are given to claims.
+    pub host_claims: bool,
 }
 
 /// Who provides the ramdisk of a host.
@@ -102,6 +111,7 @@ impl Default for HostControllerSettings {
             concurrency: DEFAULT_CONCURRENCY,
             limits: HostLimits::default(),
             ramdisk_images: RamdiskImages::default(),
+            host_claims: false,
         }
     }
 }
@@ -122,6 +132,9 @@ pub async fn run(
     let slots = HostSlots::default();
     let mut observers = host_observers(&wakers);
     observers.push(host_changes(&slots, wakers.hosts.waker()));
+    let claims =
+        settings.host_claims.then(|| ClaimWatches::new(&context, &wakers.claims, &mut drivers));
+    observers.extend(claims.as_ref().map(ClaimWatches::host_observer));
     let (hosts, driver) = object_cache(&context, narrow_host, &observers);
     drivers.push(driver);
     let (subscriptions, driver) = object_cache::<BMCEventSubscription>(
@@ -169,7 +182,7 @@ pub async fn run(
                 client: client.clone(),
                 hosts: hosts.clone(),
                 provisioner: Arc::clone(&provisioner),
-                events,
+                events: events.clone(),
             }),
         ),
         reconcile_cached(
@@ -200,7 +213,18 @@ pub async fn run(
             images,
             wakers.ramdisk_images.streams,
             COMPANION_CONCURRENCY,
-            Arc::new(RamdiskImageReconciler { client, ramdisk }),
+            Arc::new(RamdiskImageReconciler { client: client.clone(), ramdisk }),
+        ));
+    }
+    if let Some(claims) = claims {
+        let cache = claims.claims.clone();
+        let reconciler = HostClaimReconciler::new(client, hosts.clone(), claims, events);
+        controllers.push(reconcile_cached(
+            &context,
+            &cache,
+            wakers.claims.streams,
+            COMPANION_CONCURRENCY,
+            Arc::new(reconciler),
         ));
     }
     let gate = context.readiness.gate(READINESS_GATE);
@@ -251,6 +275,7 @@ struct KindWakers {
     data_images: KindWaker<DataImage>,
     subscriptions: KindWaker<BMCEventSubscription>,
     ramdisk_images: KindWaker<PreprovisioningImage>,
+    claims: KindWaker<HostClaim>,
 }
 
 impl KindWakers {
@@ -262,6 +287,7 @@ impl KindWakers {
             data_images: KindWaker::new(context),
             subscriptions: KindWaker::new(context),
             ramdisk_images: KindWaker::new(context),
+            claims: KindWaker::new(context),
         }
     }
 }

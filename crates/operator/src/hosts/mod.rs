@@ -4,7 +4,6 @@
 //! [`decide`] computes the next action of a host and the status after its outcome. [`execute`]
 //! translates an action into a call of a [`provisioner`]. `claims` has the decisions for `HostClaim`.
 
-#[cfg(test)]
 mod claims;
 pub mod controller;
 pub mod decide;

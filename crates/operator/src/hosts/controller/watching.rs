@@ -139,7 +139,7 @@ impl<K: WatchedKind> ObjectWakers<K> {
 }
 
 /// The watched namespaces; `None` is all.
-fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
+pub(super) fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
     match &context.scope {
         WatchScope::Cluster => vec![None],
         WatchScope::Namespaces(names) => names.iter().cloned().map(Some).collect(),

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the controller of claims watches, and which claims a change concerns.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use kube_resources::hosts::annotations::{Annotations, is_reboot_annotation};
+use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use kube_resources::hosts::host_claim::{ClaimedObject, HostClaim};
+use kube_resources::hosts::host_deploy_policy::HostDeployPolicy;
+use kube_resources::hosts::names::{CLAIM_COPY_ANNOTATION, CLAIM_SOURCE_ANNOTATION, SECRET_LABEL};
+use tracing::warn;
+
+use super::super::claims::binding::ClaimKey;
+use super::super::claims::host_index::HostIndex;
+use super::super::claims::policy::{Admission, PolicySet};
+use super::super::claims::secret_sources::SecretSources;
+use super::super::claims::selector::ObjectLabels;
+use super::super::provisioner::HostKey;
+use super::claim_metrics::ClaimMetrics;
+use super::watching::{
+    ObjectCache, ObserverFactory, RelevantValues, WatchDriver, key_of, namespaces, object_cache,
+    on_change, warn_about_watch,
+};
+use super::{KindWaker, lifecycle_of};
+use crate::context::ControllerContext;
+
+/// How long the labels of a namespace are used before they are read again.
+const LABEL_AGE: Duration = Duration::from_secs(10);
+
+/// What the controller of claims keeps in memory. It can be lost at any time.
+pub(super) struct ClaimState {
+    index: Mutex<HostIndex>,
+    sources: Mutex<SecretSources>,
+    /// `None` after a change.
+    policies: Mutex<Option<Arc<PolicySet>>>,
+    pub(super) metrics: ClaimMetrics,
+}
+
+impl ClaimState {
+    /// Uses the index, which is consistent after every call.
+    pub(super) fn with_index<T>(&self, use_index: impl FnOnce(&mut HostIndex) -> T) -> T {
+        let mut index = lock(&self.index);
+        let result = use_index(&mut index);
+        self.metrics.indexed(&index);
+        result
+    }
+
+    /// Records which Secrets a claim copies.
+    pub(super) fn set_sources(&self, claim: &ClaimKey, secrets: BTreeSet<HostKey>) {
+        lock(&self.sources).set(claim, secrets);
+    }
+
+    /// Removes everything about a claim.
+    pub(super) fn forget(&self, claim: &ClaimKey) {
+        self.with_index(|index| index.forget(claim));
+        self.set_sources(claim, BTreeSet::new());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No function panics while it holds the lock.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Caches for the controller of claims.
+pub(super) struct ClaimWatches {
+    pub(super) claims: ObjectCache<HostClaim>,
+    pub(super) policies: ObjectCache<HostDeployPolicy>,
+    pub(super) secrets: SecretMetadata,
+    pub(super) state: Arc<ClaimState>,
+    waker: Arc<dyn Fn(&ClaimKey) + Send + Sync>,
+}
+
+impl ClaimWatches {
+    /// Starts to watch claims, policies and Secrets. `drivers` run the watches.
+    pub(super) fn new(
+        context: &ControllerContext,
+        wakers: &KindWaker<HostClaim>,
+        drivers: &mut Vec<WatchDriver>,
+    ) -> Self {
+        let state = Arc::new(ClaimState {
+            index: Mutex::default(),
+            sources: Mutex::default(),
+            policies: Mutex::default(),
+            metrics: ClaimMetrics::new(&context.metrics),
+        });
+        let wake = wakers.waker();
+        let waker: Arc<dyn Fn(&ClaimKey) + Send + Sync> =
+            Arc::new(move |claim| wake(&HostKey::new(&claim.namespace, &claim.name)));
+        let (claims, driver) = object_cache(
+            context,
+            |_| {},
+            &[on_change(claim_trigger, wakers.waker()), removed_claims(&state)],
+        );
+        drivers.push(driver);
+        let (changed, wake) = (Arc::clone(&state), Arc::clone(&waker));
+        let on_policy = move |_: &HostKey| {
+            *lock(&changed.policies) = None;
+            let waiting = changed.with_index(|index| index.all_waiting());
+            waiting.iter().for_each(&*wake);
+        };
+        let relevant = |policy: &HostDeployPolicy| Some(policy.spec.clone());
+        let (policies, driver) = object_cache(context, |_| {}, &[on_change(relevant, on_policy)]);
+        drivers.push(driver);
+        let (secrets, driver) = SecretMetadata::follow(context, &state, &waker);
+        drivers.push(driver);
+        Self { claims, policies, secrets, state, waker }
+    }
+
+    /// Wakes claims.
+    pub(super) fn wake(&self, claims: &[ClaimKey]) {
+        claims.iter().for_each(&*self.waker);
+    }
+
+    /// An observer that keeps the index of hosts up to date, and wakes the claims that a change concerns.
+    pub(super) fn host_observer(&self) -> ObserverFactory<BareMetalHost> {
+        let (state, waker) = (Arc::clone(&self.state), Arc::clone(&self.waker));
+        Box::new(move || {
+            let (state, waker) = (Arc::clone(&state), Arc::clone(&waker));
+            let mut known = RelevantValues::new(|_: &BareMetalHost| true);
+            Box::new(move |event| {
+                let removed = known.changed_by(event).into_iter();
+                let removed = removed.filter(|key| known.get(key).is_none());
+                let concerned = state.with_index(|index| {
+                    let mut concerned: Vec<ClaimKey> =
+                        removed.flat_map(|key| index.remove(&key)).collect();
+                    if let Event::Apply(host) | Event::InitApply(host) = event {
+                        concerned.extend(index.apply(host));
+                    }
+                    concerned
+                });
+                concerned.iter().for_each(&*waker);
+            })
+        })
+    }
+
+    /// The namespaces that admit claims of a namespace. Reads the labels of the namespace only if a policy
+    /// compares them.
+    pub(super) async fn admission(
+        &self,
+        namespaces: &NamespaceLabels,
+        claim_namespace: &str,
+    ) -> Result<Admission, kube::Error> {
+        let policies = self.policy_set();
+        let admission = policies.admission(claim_namespace, None);
+        if !admission.depends_on_labels {
+            return Ok(admission);
+        }
+        let labels = namespaces.get(claim_namespace).await?;
+        Ok(policies.admission(claim_namespace, Some(&labels)))
+    }
+
+    fn policy_set(&self) -> Arc<PolicySet> {
+        let mut compiled = lock(&self.state.policies);
+        if let Some(policies) = &*compiled {
+            return Arc::clone(policies);
+        }
+        let policies = self.policies.all();
+        let set = Arc::new(PolicySet::compile(policies.iter().map(|policy| &**policy)));
+        for (namespace, name, problem) in &set.invalid {
+            warn!(namespace, name, problem, "policy has an invalid pattern and admits no claim");
+        }
+        *compiled = Some(Arc::clone(&set));
+        set
+    }
+}
+
+/// Changes of a claim that are a reason to look at it.
+type ClaimTrigger =
+    (Option<i64>, bool, Option<Vec<String>>, Annotations, Option<ClaimedObject>, Option<String>);
+
+fn claim_trigger(claim: &HostClaim) -> Option<ClaimTrigger> {
+    let (generation, is_deleted, finalizers) = lifecycle_of(claim);
+    let reboots = claim.annotations().iter().filter(|(key, _)| is_reboot_annotation(key));
+    let reboots = reboots.map(|(key, value)| (key.clone(), value.clone())).collect();
+    // An administrator may remove a host that was lost.
+    let host = claim.status.as_ref().and_then(|status| status.bare_metal_host.clone());
+    Some((generation, is_deleted, finalizers, reboots, host, claim.uid()))
+}
+
+/// An observer that forgets claims that do not exist any more.
+fn removed_claims(state: &Arc<ClaimState>) -> ObserverFactory<HostClaim> {
+    let state = Arc::clone(state);
+    Box::new(move || {
+        let state = Arc::clone(&state);
+        let mut known = RelevantValues::new(|_: &HostClaim| true);
+        Box::new(move |event| {
+            for HostKey { namespace, name } in known.changed_by(event) {
+                if known.get(&HostKey::new(&namespace, &name)).is_none() {
+                    state.forget(&ClaimKey { namespace, name });
+                }
+            }
+        })
+    })
+}
+
+/// Metadata of the Secrets with the label of Metal3. Contents are not kept.
+#[derive(Clone)]
+pub(super) struct SecretMetadata {
+    stores: Vec<(Option<String>, Store<PartialObjectMeta<Secret>>)>,
+}
+
+impl SecretMetadata {
+    fn follow(
+        context: &ControllerContext,
+        state: &Arc<ClaimState>,
+        waker: &Arc<dyn Fn(&ClaimKey) + Send + Sync>,
+    ) -> (Self, WatchDriver) {
+        let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
+        let (mut stores, mut drivers) = (Vec::new(), Vec::new());
+        for (namespace, api) in
+            namespaces(context).into_iter().zip(context.watched_apis::<PartialObjectMeta<Secret>>())
+        {
+            let writer = Writer::<PartialObjectMeta<Secret>>::default();
+            stores.push((namespace, writer.as_reader()));
+            let (state, waker) = (Arc::clone(state), Arc::clone(waker));
+            let events = watcher(api, watcher::Config::default().labels(&selector))
+                .default_backoff()
+                .modify(narrow_secret)
+                .reflect(writer);
+            drivers.push(events.for_each(move |event| {
+                match event {
+                    Ok(event) => claims_of_secret(&state, &event).iter().for_each(&*waker),
+                    Err(error) => warn_about_watch("Secret", &error),
+                }
+                std::future::ready(())
+            }));
+        }
+        let driver = Box::pin(async move {
+            join_all(drivers).await;
+        });
+        (Self { stores }, driver)
+    }
+
+    /// Waits until all Secrets were listed once.
+    pub(super) async fn ready(&self) {
+        for (_, store) in &self.stores {
+            // An error means that the watch has ended, which only a shutdown does.
+            let _ = store.wait_until_ready().await;
+        }
+    }
+
+    /// The metadata of a Secret, if it has the label.
+    pub(super) fn get(&self, key: &HostKey) -> Option<Arc<PartialObjectMeta<Secret>>> {
+        let is_watched = |namespace: &Option<String>| {
+            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+        };
+        let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
+        store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+    }
+}
+
+/// Keeps what decides whether a copy is current.
+fn narrow_secret(secret: &mut PartialObjectMeta<Secret>) {
+    let metadata = std::mem::take(&mut secret.metadata);
+    let annotations = metadata.annotations.map(|mut annotations| {
+        annotations.retain(|key, _| {
+            [CLAIM_COPY_ANNOTATION, CLAIM_SOURCE_ANNOTATION].contains(&key.as_str())
+        });
+        annotations
+    });
+    secret.metadata = ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        annotations,
+        ..ObjectMeta::default()
+    };
+}
+
+/// The claims that copy the Secret of an event, or whose copy it is.
+fn claims_of_secret(state: &ClaimState, event: &Event<PartialObjectMeta<Secret>>) -> Vec<ClaimKey> {
+    let secret = match event {
+        Event::Apply(secret) | Event::InitApply(secret) | Event::Delete(secret) => secret,
+        Event::Init | Event::InitDone => return Vec::new(),
+    };
+    let mut claims = lock(&state.sources).claims_of(&key_of(secret));
+    let copied_for = secret.annotations().get(CLAIM_COPY_ANNOTATION);
+    let copied_for = copied_for.and_then(|claim| claim.split_once('/'));
+    claims.extend(copied_for.map(|(namespace, name)| ClaimKey {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }));
+    claims
+}
+
+/// Labels of namespaces, read when they are needed. A watch would need permissions for all namespaces.
+pub(super) struct NamespaceLabels {
+    client: Client,
+    read: Mutex<HashMap<String, (Instant, Arc<ObjectLabels>)>>,
+}
+
+impl NamespaceLabels {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, read: Mutex::default() }
+    }
+
+    async fn get(&self, name: &str) -> Result<Arc<ObjectLabels>, kube::Error> {
+        let recent = |(read_at, _): &&(Instant, _)| read_at.elapsed() < LABEL_AGE;
+        if let Some((_, labels)) = lock(&self.read).get(name).filter(recent) {
+            return Ok(Arc::clone(labels));
+        }
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = api.get_metadata_opt(name).await?;
+        let labels = namespace.map(|namespace| namespace.labels().clone());
+        let labels = Arc::new(labels.unwrap_or_default());
+        let mut read = lock(&self.read);
+        read.retain(|_, (read_at, _)| read_at.elapsed() < LABEL_AGE);
+        read.insert(name.to_owned(), (Instant::now(), Arc::clone(&labels)));
+        Ok(labels)
+    }
+}

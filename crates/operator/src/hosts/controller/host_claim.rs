@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The controller of `HostClaim`: binds claims to hosts, passes their settings on, and releases hosts.
+//!
+//! Two claims never get the same host: the index reserves a host for one claim of this process, and the
+//! reference to the claim is written only to the version of the host that was available.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use kube_resources::hosts::annotations::{DETACHED, PAUSED, REBOOT};
+use kube_resources::hosts::bare_metal_host::{BareMetalHost, BareMetalHostSpec};
+use kube_resources::hosts::conditions::host_claim_reason as reason;
+use kube_resources::hosts::hardware_data::HardwareData;
+use kube_resources::hosts::host_claim::HostClaim;
+use kube_resources::hosts::names::HOST_CLAIM_FINALIZER;
+use kube_resources::hosts::validation::validate_host_claim;
+use serde_json::{Map, Value, json};
+use tracing::{info, warn};
+
+use super::super::claims::binding::{ClaimKey, consumer, is_available};
+use super::super::claims::mirror::{
+    AnnotationChanges, ReleaseStep, bound_spec, has_single_reboot, reboot_changes, release_step,
+    requested_spec,
+};
+use super::super::claims::policy::Admission;
+use super::super::claims::report::{ClaimReport, SyncProblem, status_after};
+use super::super::claims::selector::HostRequest;
+use super::super::provisioner::HostKey;
+use super::claim_copies::ClaimCopies;
+use super::claim_watches::{ClaimWatches, NamespaceLabels};
+use super::merge_patch::{as_json, merge_patch};
+use super::watching::ObjectCache;
+use crate::events::ObjectEventRecorder;
+use crate::reconcile_loop::Reconciler;
+
+/// Another client changed an object at the same time.
+const CONFLICT_RETRY: Duration = Duration::from_millis(200);
+/// When a missing Secret or a host that could not be changed is tried again.
+const PROBLEM_RETRY: Duration = Duration::from_secs(15);
+/// When labels of a namespace are compared again.
+const LABEL_RETRY: Duration = Duration::from_secs(60);
+
+/// Controller of `HostClaim`.
+pub(super) struct HostClaimReconciler {
+    client: Client,
+    hosts: ObjectCache<BareMetalHost>,
+    watches: ClaimWatches,
+    namespaces: NamespaceLabels,
+    copies: ClaimCopies,
+    events: ObjectEventRecorder,
+}
+
+#[async_trait]
+impl Reconciler for HostClaimReconciler {
+    type Kind = HostClaim;
+    type Failure = kube::Error;
+    const NAME: &'static str = "hostclaim";
+
+    async fn reconcile(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
+        // Without all hosts, the host of a claim would seem to be gone.
+        self.hosts.ready().await;
+        self.watches.policies.ready().await;
+        // Without them, all copies would seem to be missing.
+        self.watches.secrets.ready().await;
+        let result = match claim.metadata.deletion_timestamp.is_some() {
+            true => self.release(claim).await,
+            false => self.provide(claim).await,
+        };
+        match result {
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Some(CONFLICT_RETRY)),
+            other => other,
+        }
+    }
+}
+
+/// The host that a claim should have.
+enum CurrentHost {
+    /// It refers to the claim.
+    Bound(Box<BareMetalHost>),
+    /// It does not.
+    Other,
+    Missing,
+}
+
+impl HostClaimReconciler {
+    pub(super) fn new(
+        client: Client,
+        hosts: ObjectCache<BareMetalHost>,
+        watches: ClaimWatches,
+        events: ObjectEventRecorder,
+    ) -> Self {
+        let namespaces = NamespaceLabels::new(client.clone());
+        let copies = ClaimCopies::new(client.clone(), watches.secrets.clone());
+        Self { client, hosts, watches, namespaces, copies, events }
+    }
+
+    fn claims(&self, claim: &HostClaim) -> Api<HostClaim> {
+        Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default())
+    }
+
+    /// Finds a host, or follows the one that was found.
+    async fn provide(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
+        let status = claim.status.as_ref();
+        let bound = status.and_then(|status| status.bare_metal_host.as_ref());
+        match bound {
+            Some(host) => {
+                let key = HostKey::new(&host.namespace, &host.name);
+                self.watches.state.with_index(|index| index.stop_waiting(&ClaimKey::of(claim)));
+                self.follow_known(claim, &key).await
+            }
+            None => self.associate(claim).await,
+        }
+    }
+
+    /// Follows the host of the status, unless it does not refer to the claim any more.
+    async fn follow_known(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let problem = match self.current_host(claim, key).await? {
+            CurrentHost::Bound(host) => return self.follow(claim, key, *host).await,
+            CurrentHost::Other => "is not used by this claim any more",
+            CurrentHost::Missing => "does not exist any more",
+        };
+        let HostKey { namespace, name } = key;
+        let message = format!("the host {namespace}/{name} {problem}; delete the claim");
+        let is_new = !has_reason(claim, reason::MISSING_BARE_METAL_HOST);
+        self.write_status(claim, Some(key), &ClaimReport::Lost { message: message.clone() })
+            .await?;
+        if is_new {
+            self.watches.state.metrics.lost.inc();
+            self.events.warning(claim, reason::MISSING_BARE_METAL_HOST, &message).await;
+        }
+        Ok(None)
+    }
+
+    async fn current_host(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+    ) -> Result<CurrentHost, kube::Error> {
+        let claim = ClaimKey::of(claim);
+        let refers = |host: &BareMetalHost| consumer(host).as_ref() == Some(&claim);
+        if let Some(host) = self.hosts.get(key).filter(|host| refers(host)) {
+            return Ok(CurrentHost::Bound(Box::new((*host).clone())));
+        }
+        // The cache may be older than the binding.
+        Ok(match self.host_api(key).get_opt(&key.name).await? {
+            Some(host) if refers(&host) => CurrentHost::Bound(Box::new(host)),
+            Some(_) => CurrentHost::Other,
+            None => CurrentHost::Missing,
+        })
+    }
+
+    /// Binds the claim to a host that refers to it already, or to an available one.
+    async fn associate(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
+        let key = ClaimKey::of(claim);
+        let state = &self.watches.state;
+        let errors = validate_host_claim(claim);
+        if !errors.is_empty() {
+            state.with_index(|index| index.stop_waiting(&key));
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return self.wait(claim, errors.join("; "), None).await;
+        }
+        let request = HostRequest::of(claim);
+        let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        // First, so that no change is missed.
+        state.with_index(|index| index.wait(key.clone(), request.clone(), created));
+        let admission = self.watches.admission(&self.namespaces, &key.namespace).await?;
+        let retry = admission.depends_on_labels.then_some(LABEL_RETRY);
+        let is_wanted = |host: &HostKey| {
+            let namespace = request.namespace.as_ref();
+            admission.namespaces.contains(&host.namespace)
+                && namespace.is_none_or(|namespace| *namespace == host.namespace)
+        };
+        // The process ended between the binding and the status, the response to the binding was lost, or an
+        // administrator bound the host.
+        let referring = state.with_index(|index| index.hosts_of(&key));
+        if let Some(host) = referring.iter().find(|host| is_wanted(host)) {
+            let CurrentHost::Bound(found) = self.current_host(claim, host).await? else {
+                self.watches.wake(&state.with_index(|index| index.not_bound(host)));
+                return Ok(Some(CONFLICT_RETRY));
+            };
+            let claim = self.hold(claim).await?;
+            state.with_index(|index| {
+                index.bound(host, &found);
+                index.stop_waiting(&key);
+            });
+            return self.follow(&claim, host, *found).await;
+        }
+        let reserved =
+            state.with_index(|index| index.reserve(&key, &request, &admission.namespaces));
+        let Some(host) = reserved else {
+            return self.wait(claim, waiting_text(&key, &request, &admission), retry).await;
+        };
+        self.bind(claim, &host).await
+    }
+
+    async fn wait(
+        &self,
+        claim: &HostClaim,
+        message: String,
+        retry: Option<Duration>,
+    ) -> Result<Option<Duration>, kube::Error> {
+        self.write_status(claim, None, &ClaimReport::Waiting { message }).await?;
+        Ok(retry)
+    }
+
+    /// Binds the claim to a reserved host.
+    async fn bind(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let state = &self.watches.state;
+        let (claim, host) = match self.write_reference(claim, key).await {
+            Ok(Some(bound)) => bound,
+            Ok(None) => {
+                self.watches.wake(&state.with_index(|index| index.not_bound(key)));
+                return Ok(Some(CONFLICT_RETRY));
+            }
+            Err(error) if refusal(&error).is_some() => {
+                state.with_index(|index| index.refused(key));
+                let HostKey { namespace, name } = key;
+                let error = error_chain::error_chain(&error);
+                warn!(namespace, name, error, "host cannot be bound to a claim");
+                return Ok(Some(CONFLICT_RETRY));
+            }
+            // The reference may have been written. The reservation stays, so that the next attempt looks.
+            Err(error) => return Err(error),
+        };
+        state.with_index(|index| {
+            index.bound(key, &host);
+            index.stop_waiting(&ClaimKey::of(&claim));
+        });
+        state.metrics.associations.inc();
+        let HostKey { namespace, name } = key;
+        let ClaimKey { namespace: claim_namespace, name: claim_name } = ClaimKey::of(&claim);
+        info!(claim_namespace, claim_name, namespace, name, "claim bound to a host");
+        let note = format!("bound to the host {namespace}/{name}");
+        self.events.normal(&claim, reason::BARE_METAL_HOST_ASSOCIATED, &note).await;
+        let note = format!("bound to the claim {claim_namespace}/{claim_name}");
+        self.events.normal(&host, "HostClaimAssociated", &note).await;
+        self.follow(&claim, key, host).await
+    }
+
+    /// Writes the reference to the claim. Returns nothing if the host is not available any more.
+    async fn write_reference(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+    ) -> Result<Option<(HostClaim, BareMetalHost)>, kube::Error> {
+        let Some(host) = self.hosts.get(key).filter(|host| is_available(host)) else {
+            return Ok(None);
+        };
+        let claim = self.hold(claim).await?;
+        let spec = bound_spec(&claim, &host);
+        match self.change_host(&host, &spec, &AnnotationChanges::new()).await {
+            Ok(stored) => Ok(Some((claim, stored))),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds the finalizer, so that the claim exists until its host is released.
+    async fn hold(&self, claim: &HostClaim) -> Result<HostClaim, kube::Error> {
+        if is_held(claim) {
+            return Ok(claim.clone());
+        }
+        let names = claim.finalizers().iter().map(String::as_str);
+        let finalizers: Vec<&str> = names.chain([HOST_CLAIM_FINALIZER]).collect();
+        self.change_claim(claim, json!({"finalizers": finalizers})).await
+    }
+
+    async fn change_claim(
+        &self,
+        claim: &HostClaim,
+        mut metadata: Value,
+    ) -> Result<HostClaim, kube::Error> {
+        metadata["resourceVersion"] = json!(claim.metadata.resource_version);
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        self.claims(claim).patch(&claim.name_any(), &PatchParams::default(), &patch).await
+    }
+
+    fn host_api(&self, key: &HostKey) -> Api<BareMetalHost> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    /// Changes the version of a host that was read; does nothing if nothing differs.
+    async fn change_host(
+        &self,
+        host: &BareMetalHost,
+        spec: &BareMetalHostSpec,
+        annotations: &AnnotationChanges,
+    ) -> Result<BareMetalHost, kube::Error> {
+        let spec = merge_patch(&as_json(&host.spec), &as_json(spec));
+        if spec.is_none() && annotations.is_empty() {
+            return Ok(host.clone());
+        }
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion".to_owned(), json!(host.metadata.resource_version));
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), json!(annotations));
+        }
+        let mut patch = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
+        patch.extend(spec.map(|spec| ("spec".to_owned(), spec)));
+        let api: Api<BareMetalHost> =
+            Api::namespaced(self.client.clone(), &host.namespace().unwrap_or_default());
+        api.patch(&host.name_any(), &PatchParams::default(), &Patch::Merge(Value::Object(patch)))
+            .await
+    }
+
+    /// Passes the settings of the claim on to its host, and reports the state of the host.
+    async fn follow(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+        host: BareMetalHost,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let mut claim = claim.clone();
+        let (host, problem) = match validate_host_claim(&claim).first() {
+            Some(error) => {
+                let reason = reason::BARE_METAL_HOST_NOT_SYNCHRONIZED;
+                (host, Some(SyncProblem { reason, message: error.to_string() }))
+            }
+            None => self.synchronise(&mut claim, host).await?,
+        };
+        let has_hardware_data = self.has_hardware_data(&claim, key).await?;
+        let retry = problem.as_ref().map(|_| PROBLEM_RETRY);
+        let report = ClaimReport::Bound { host: &host, has_hardware_data, problem };
+        self.write_status(&claim, Some(key), &report).await?;
+        Ok(retry)
+    }
+
+    async fn synchronise(
+        &self,
+        claim: &mut HostClaim,
+        host: BareMetalHost,
+    ) -> Result<(BareMetalHost, Option<SyncProblem>), kube::Error> {
+        let problem = self.copies.copy(&self.watches.state, claim, &host).await?;
+        let spec = requested_spec(claim, &host, problem.is_none());
+        let stored = self.change_host(&host, &spec, &reboot_changes(claim, &host)).await;
+        let host = match stored {
+            Ok(stored) => stored,
+            Err(error) => match refusal(&error) {
+                Some(message) => {
+                    let reason = reason::BARE_METAL_HOST_NOT_SYNCHRONIZED;
+                    return Ok((host, Some(SyncProblem { reason, message })));
+                }
+                None => return Err(error),
+            },
+        };
+        if problem.is_none() {
+            self.copies.remove_unused(claim, &host).await?;
+        }
+        if has_single_reboot(claim) {
+            *claim = self.change_claim(claim, json!({"annotations": {REBOOT: null}})).await?;
+        }
+        Ok((host, problem))
+    }
+
+    /// Whether users can look up the hardware. It is created once.
+    async fn has_hardware_data(
+        &self,
+        claim: &HostClaim,
+        key: &HostKey,
+    ) -> Result<bool, kube::Error> {
+        if claim.status.as_ref().is_some_and(|status| status.hardware_data.is_some()) {
+            return Ok(true);
+        }
+        let api: Api<HardwareData> = Api::namespaced(self.client.clone(), &key.namespace);
+        Ok(api.get_metadata_opt(&key.name).await?.is_some())
+    }
+
+    /// Releases the hosts of a claim that is deleted, then lets it go.
+    async fn release(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
+        let key = ClaimKey::of(claim);
+        let mut hosts = self.watches.state.with_index(|index| index.hosts_of(&key));
+        self.watches.state.forget(&key);
+        if !is_held(claim) {
+            return Ok(None);
+        }
+        let known = claim.status.as_ref().and_then(|status| status.bare_metal_host.as_ref());
+        hosts.extend(known.map(|host| HostKey::new(&host.namespace, &host.name)));
+        let mut waits = Vec::new();
+        for host in &hosts {
+            // The cache may be older than the binding.
+            if let Some(found) = self.host_api(host).get_opt(&host.name).await? {
+                waits.extend(self.release_host(&key, claim, found).await?);
+            }
+        }
+        if !waits.is_empty() {
+            let report = ClaimReport::Releasing { message: waits.join("; ") };
+            self.write_status(claim, None, &report).await?;
+            // Changes of the host are reported.
+            return Ok(None);
+        }
+        let left: Vec<&String> =
+            claim.finalizers().iter().filter(|name| *name != HOST_CLAIM_FINALIZER).collect();
+        match self.change_claim(claim, json!({"finalizers": left})).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Performs the next step. Returns what to wait for.
+    async fn release_host(
+        &self,
+        key: &ClaimKey,
+        claim: &HostClaim,
+        host: BareMetalHost,
+    ) -> Result<Option<String>, kube::Error> {
+        match release_step(key, &host) {
+            ReleaseStep::NotUsed => Ok(None),
+            ReleaseStep::Wait => Ok(Some(release_text(&host))),
+            ReleaseStep::Clear(spec, annotations) => {
+                let stored = self.change_host(&host, &spec, &annotations).await?;
+                // A host without an image is free at once.
+                match release_step(key, &stored) {
+                    ReleaseStep::Free(spec) => self.free(claim, &stored, &spec).await,
+                    ReleaseStep::NotUsed => Ok(None),
+                    ReleaseStep::Wait | ReleaseStep::Clear(..) => Ok(Some(release_text(&stored))),
+                }
+            }
+            ReleaseStep::Free(spec) => self.free(claim, &host, &spec).await,
+        }
+    }
+
+    async fn free(
+        &self,
+        claim: &HostClaim,
+        host: &BareMetalHost,
+        spec: &BareMetalHostSpec,
+    ) -> Result<Option<String>, kube::Error> {
+        // While the host refers to the claim, so that a failure is repeated.
+        self.copies.remove_all(host).await?;
+        self.change_host(host, spec, &AnnotationChanges::new()).await?;
+        self.watches.state.metrics.releases.inc();
+        let ClaimKey { namespace, name } = ClaimKey::of(claim);
+        let note = format!("released by the claim {namespace}/{name}");
+        self.events.normal(host, "HostClaimReleased", &note).await;
+        Ok(None)
+    }
+
+    async fn write_status(
+        &self,
+        claim: &HostClaim,
+        key: Option<&HostKey>,
+        report: &ClaimReport<'_>,
+    ) -> Result<(), kube::Error> {
+        let before = claim.status.as_ref().map_or_else(|| json!({}), as_json);
+        let after = status_after(claim, key, report, &Time(Timestamp::now()));
+        let Some(status) = merge_patch(&before, &as_json(&after)) else { return Ok(()) };
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status,
+        }));
+        let api = self.claims(claim);
+        match api.patch_status(&claim.name_any(), &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_held(claim: &HostClaim) -> bool {
+    claim.finalizers().iter().any(|name| name == HOST_CLAIM_FINALIZER)
+}
+
+fn has_reason(claim: &HostClaim, reason: &str) -> bool {
+    let mut conditions = claim.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.reason == reason)
+}
+
+/// The message of the API server or a webhook that refuses a change; `None` for other errors.
+fn refusal(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    // Authentication, timeouts and too many requests.
+    let is_transient = matches!(status.code, 401 | 408 | 429);
+    let is_refused = (400..500).contains(&status.code)
+        && !status.is_conflict()
+        && !status.is_not_found()
+        && !is_transient;
+    is_refused.then(|| status.message.clone())
+}
+
+/// Why no host was found.
+fn waiting_text(claim: &ClaimKey, request: &HostRequest, admission: &Admission) -> String {
+    let names: Vec<&str> = admission.namespaces.iter().map(String::as_str).collect();
+    match &request.namespace {
+        Some(name) if !admission.namespaces.contains(name) => {
+            format!("no HostDeployPolicy in namespace {name} admits namespace {}", claim.namespace)
+        }
+        None if names.is_empty() => {
+            format!("no HostDeployPolicy admits namespace {}", claim.namespace)
+        }
+        Some(name) => format!("no available host in namespace {name} matches the selector"),
+        None => format!(
+            "no available host matches the selector in the namespaces that admit the claim: {}",
+            names.join(", ")
+        ),
+    }
+}
+
+/// What a claim that is deleted waits for.
+fn release_text(host: &BareMetalHost) -> String {
+    let name = format!("{}/{}", host.namespace().unwrap_or_default(), host.name_any());
+    let status = host.status.as_ref();
+    let error = status.map(|status| status.error_message.as_str()).unwrap_or_default();
+    let stopped = [PAUSED, DETACHED].into_iter().find(|key| host.annotation(key).is_some());
+    match stopped {
+        Some(annotation) => format!("the host {name} has the annotation {annotation}; remove it"),
+        None if error.is_empty() => format!("the host {name} removes its image"),
+        None => format!("the host {name} cannot remove its image: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_to_wait_names_the_namespaces() {
+        let claim = ClaimKey { namespace: "team".to_owned(), name: "c".to_owned() };
+        let text = |namespace: Option<&str>, admitted: &[&str]| {
+            let claim_object = json!({"spec": {"hostSelector": {"inNamespace": namespace}}});
+            let request = HostRequest::of(&serde_json::from_value(claim_object).unwrap());
+            let namespaces: BTreeSet<String> = admitted.iter().map(|&name| name.into()).collect();
+            waiting_text(&claim, &request, &Admission { namespaces, depends_on_labels: false })
+        };
+        assert_eq!(text(None, &[]), "no HostDeployPolicy admits namespace team");
+        assert_eq!(
+            text(Some("b"), &["a"]),
+            "no HostDeployPolicy in namespace b admits namespace team"
+        );
+        assert_eq!(
+            text(Some("a"), &["a"]),
+            "no available host in namespace a matches the selector"
+        );
+        assert!(text(None, &["a", "b"]).ends_with("admit the claim: a, b"));
+    }
+
+    #[test]
+    fn the_reason_to_wait_for_a_release_is_shown() {
+        let text = |annotation: Option<&str>, error: &str| {
+            let annotations = annotation.map(|key| json!({key: ""}));
+            let host = json!({"metadata": {"name": "h", "namespace": "n",
+                "annotations": annotations}, "status": {"errorMessage": error}});
+            release_text(&serde_json::from_value(host).unwrap())
+        };
+        assert_eq!(text(None, ""), "the host n/h removes its image");
+        assert_eq!(text(None, "no BMC"), "the host n/h cannot remove its image: no BMC");
+        assert!(text(Some(PAUSED), "").contains("baremetalhost.metal3.io/paused; remove it"));
+    }
+
+    #[test]
+    fn only_refusals_are_reported_to_users() {
+        let error = |code: u16, reason: &str| {
+            let status = kube::core::Status::failure("", reason).with_code(code);
+            refusal(&kube::Error::Api(status.boxed())).is_some()
+        };
+        assert!(error(422, "Invalid") && error(403, "Forbidden") && error(400, "BadRequest"));
+        assert!(!error(409, "Conflict") && !error(404, "NotFound"));
+        assert!(!error(429, "TooManyRequests") && !error(500, "InternalError"));
+    }
+}
