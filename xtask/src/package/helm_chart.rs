@@ -32,6 +32,10 @@ const CERTIFICATE_MOUNT: &str = "          {{- if .Values.webhooks.certificateSe
           volumeMounts:
             - {name: webhook-certificate, mountPath: /etc/ferrite/webhooks, readOnly: true}
           {{- end }}";
+/// The argument and the objects that are only needed for claims.
+const CLAIM_ARGUMENT: &str = "            - --hostclaims";
+const CLAIM_OBJECTS: &str = "ferrite-operator-hostclaims";
+const WITH_CLAIMS: &str = "{{- if .Values.hostClaims }}";
 /// Lines after the arguments.
 const MORE_ARGUMENTS: &str = "            {{- range .Values.watchNamespaces }}
             - --namespace={{ . }}
@@ -109,6 +113,8 @@ fn values_file(manifests: &OperatorManifests, repository: &str) -> String {
          image:\n  repository: {repository}\n  # By default the version of the chart.\n  tag: \"\"\n\
          # Image of the pods of Ironic objects, such as the one with a ramdisk. By default the image of the version.\n\
          serviceImage: \"\"\n\
+         # Give hosts to HostClaim objects of namespaces that a HostDeployPolicy admits.\n\
+         hostClaims: true\n\
          # Replicas of the operator. All serve webhooks; one leads.\n\
          replicas: {}\n\
          # Namespaces whose objects are managed, and in which the operator gets its rights; empty for all.\n\
@@ -145,6 +151,9 @@ fn template(document: &OperatorObject, manifests: &OperatorManifests) -> Result<
         "ClusterRoleBinding" if document.is_cluster_wide_only => bindings(&text)?,
         _ => text,
     };
+    if document.name() == CLAIM_OBJECTS {
+        text = conditional(WITH_CLAIMS, &text);
+    }
     text.push('\n');
     Ok(text)
 }
@@ -165,7 +174,8 @@ fn deployment(text: &str, replicas: u64) -> Result<String> {
     let count =
         lines[start + 1..].iter().take_while(|line| line.starts_with("            - ")).count();
     lines.insert(start + 1 + count, MORE_ARGUMENTS);
-    Ok(lines.join("\n"))
+    let claims = format!("            {WITH_CLAIMS}\n{CLAIM_ARGUMENT}\n            {{{{- end }}}}");
+    replace_line(&lines.join("\n"), CLAIM_ARGUMENT, &claims)
 }
 
 /// One binding for the cluster, or one per namespace.
@@ -262,7 +272,8 @@ mod tests {
             "  namespace: {{ $.Release.Namespace }}\n",
             "  replicas: {{ .Values.replicas }}\n",
             "          image: {{ include \"ferrite-operator.image\" . }}\n",
-            "            - --leader-elect\n            {{- range .Values.watchNamespaces }}\n",
+            "            - --leader-elect\n            {{- if .Values.hostClaims }}\n",
+            "            - --hostclaims\n            {{- end }}\n            {{- range .Values",
             "{{- end }}\n          args:\n",
             "{{- end }}\n      containers:\n",
             "  name: ferrite-operator\n",
@@ -295,6 +306,14 @@ mod tests {
         let text = file("templates/clusterrolebinding-ferrite-operator-hosts.yaml");
         assert!(text.contains("kind: ClusterRoleBinding\n"), "{text}");
         assert!(text.contains("kind: RoleBinding\nmetadata:\n  namespace: {{ . }}\n"), "{text}");
+    }
+
+    #[test]
+    fn permissions_for_claims_are_conditional() {
+        let text = file("templates/clusterrole-ferrite-operator-hostclaims.yaml");
+        assert!(text.starts_with("{{- if .Values.hostClaims }}\napiVersion: "), "{text}");
+        assert!(text.ends_with("\n{{- end }}\n"), "{text}");
+        assert!(file("values.yaml").contains("\nhostClaims: true\n"));
     }
 
     #[test]

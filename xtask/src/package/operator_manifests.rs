@@ -52,10 +52,13 @@ impl OperatorObject {
         self.object["kind"].as_str().unwrap_or_default()
     }
 
+    pub(super) fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap_or("unnamed")
+    }
+
     /// The lower-case kind and the name, unique in an installation.
     pub(super) fn file_name(&self) -> String {
-        let name = self.object["metadata"]["name"].as_str().unwrap_or("unnamed");
-        format!("{}-{name}.yaml", self.kind().to_lowercase()).replace(['/', ':'], "-")
+        format!("{}-{}.yaml", self.kind().to_lowercase(), self.name()).replace(['/', ':'], "-")
     }
 }
 
@@ -300,6 +303,7 @@ mod tests {
         let expected = [
             "base/kustomization.yaml",
             "base/operator.yaml",
+            "base/roles.yaml",
             "cluster-wide/bindings.yaml",
             "cluster-wide/kustomization.yaml",
             "crds/kustomization.yaml",

@@ -44,6 +44,7 @@ spec:
           image: registry.example:5000/ferrite:latest
           args:
             - --leader-elect
+            - --hostclaims
           env:
             - name: POD_NAMESPACE
               value: ferrite-system
@@ -62,6 +63,13 @@ webhooks:
         namespace: ferrite-system
     failurePolicy: Fail
     sideEffects: None
+";
+
+const CLAIM_ROLE: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: ferrite-operator-hostclaims
 ";
 
 const BINDINGS: &str = "\
@@ -84,13 +92,14 @@ const LABELS: &str = "labels:\n  - pairs:\n      app.kubernetes.io/part-of: ferr
 /// An operator with one custom resource definition. The folder is deleted when it is dropped.
 pub(super) fn example() -> (TempDir, OperatorManifests) {
     let folder = tempfile::tempdir().unwrap();
-    let base = format!("{LABELS}resources: [../../crds, operator.yaml]\n");
+    let base = format!("{LABELS}resources: [../../crds, operator.yaml, roles.yaml]\n");
     let cluster_wide = format!("{LABELS}resources: [../base, bindings.yaml]\n");
     for (path, text) in [
         ("crds/kustomization.yaml", "resources: [things.yaml]\n"),
         ("crds/things.yaml", DEFINITION),
         ("operator/base/kustomization.yaml", &base),
         ("operator/base/operator.yaml", OPERATOR),
+        ("operator/base/roles.yaml", CLAIM_ROLE),
         ("operator/cluster-wide/kustomization.yaml", &cluster_wide),
         ("operator/cluster-wide/bindings.yaml", BINDINGS),
         ("operator/namespaced/kustomization.yaml", "resources: [../base]\n"),

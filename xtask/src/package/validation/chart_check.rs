@@ -62,9 +62,15 @@ fn check_values(packages: &OperatorPackages, helm: &Path) -> Result<()> {
         require(&format!("the chart with {values}"), &rendered, expected)?;
         objects(&rendered)?;
     }
-    for invalid in ["replicas=many", "watchNamespaces={A_B}", "unknown=1"] {
+    for invalid in ["replicas=many", "watchNamespaces={A_B}", "hostClaims=maybe", "unknown=1"] {
         if render(packages, helm, &["--set", invalid]).is_ok() {
             bail!("the chart accepts {invalid}");
+        }
+    }
+    for more in ["", ",watchNamespaces={metal3}"] {
+        let values = format!("hostClaims=false,crds.install=false{more}");
+        if render(packages, helm, &["--set", &values])?.contains("-hostclaims") {
+            bail!("the chart gives rights for claims with hostClaims=false");
         }
     }
     let rendered = render(packages, helm, &["--set", "crds.install=false"])?;
