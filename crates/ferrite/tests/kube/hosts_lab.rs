@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use operator::context::{ControllerContext, WatchScope};
@@ -28,6 +29,10 @@ pub(crate) struct HostNamespace {
     pub(crate) namespace: TestNamespace,
     provisioner: Arc<dyn HostProvisioner>,
     settings: HostControllerSettings,
+    /// Other namespaces that the operator controls.
+    tenants: Vec<String>,
+    /// The client of the operator.
+    client: Client,
     operator: Option<RunningOperator>,
 }
 
@@ -59,10 +64,23 @@ impl HostNamespace {
         provisioner: Arc<dyn HostProvisioner>,
         settings: HostControllerSettings,
     ) -> Self {
+        let client = namespace.client.clone();
+        Self::with_tenants(namespace, provisioner, settings, Vec::new(), client).await
+    }
+
+    /// Like [`HostNamespace::with_settings`] with an operator that also controls other namespaces and
+    /// uses another client.
+    pub(crate) async fn with_tenants(
+        namespace: TestNamespace,
+        provisioner: Arc<dyn HostProvisioner>,
+        settings: HostControllerSettings,
+        tenants: Vec<String>,
+        client: Client,
+    ) -> Self {
         // Logs only if RUST_LOG is set. Another test may have done it.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        let mut hosts = Self { namespace, provisioner, settings, operator: None };
+        let mut hosts = Self { namespace, provisioner, settings, tenants, client, operator: None };
         hosts.create_secret(SECRET, "admin", "password").await;
         hosts.start_operator();
         hosts
@@ -71,9 +89,11 @@ impl HostNamespace {
     pub(crate) fn start_operator(&mut self) {
         let (shutdown, receiver) = watch::channel(false);
         let metrics = OperatorMetrics::new();
+        let mut namespaces = vec![self.namespace.name.clone()];
+        namespaces.extend(self.tenants.clone());
         let context = ControllerContext {
-            client: self.namespace.client.clone(),
-            scope: WatchScope::Namespaces(vec![self.namespace.name.clone()]),
+            client: self.client.clone(),
+            scope: WatchScope::Namespaces(namespaces),
             shutdown: receiver,
             metrics: metrics.clone(),
             readiness: OperatorReadiness::default(),
@@ -138,7 +158,7 @@ impl HostNamespace {
         self.patch(name, json!({"metadata": {"annotations": {key: value}}})).await;
     }
 
-    async fn patch(&self, name: &str, patch: Value) {
+    pub(crate) async fn patch(&self, name: &str, patch: Value) {
         let parameters = PatchParams::default();
         self.hosts().patch(name, &parameters, &Patch::Merge(patch)).await.unwrap();
     }

@@ -208,6 +208,8 @@ async fn the_operator_has_only_the_permissions_that_it_needs() {
         ("create deployments.apps -n metal3", true),
         ("patch leases.coordination.k8s.io/baremetal-operator -n ferrite-system", true),
         ("get secrets/ferrite-operator-webhook-ca -n ferrite-system", true),
+        ("patch hostclaims.metal3.io --subresource=status -n metal3", true),
+        ("get namespaces/metal3 -n metal3", true),
         ("patch validatingwebhookconfigurations/ferrite-operator", true),
         // Other namespaces and the cluster.
         ("get secrets -n default", false),
@@ -223,6 +225,10 @@ async fn the_operator_has_only_the_permissions_that_it_needs() {
         // What the controllers leave to others.
         ("delete baremetalhosts.metal3.io -n metal3", false),
         ("patch hostupdatepolicies.metal3.io -n metal3", false),
+        ("patch hostdeploypolicies.metal3.io -n metal3", false),
+        ("create hostclaims.metal3.io -n metal3", false),
+        ("delete hostclaims.metal3.io -n metal3", false),
+        ("list namespaces", false),
         ("create pods -n metal3", false),
         ("create pods --subresource=exec -n metal3", false),
         ("create rolebindings -n metal3", false),

@@ -8,6 +8,7 @@
 mod cluster;
 mod control_plane;
 mod documentation;
+mod host_claims;
 mod hosts_fixture;
 mod hosts_lab;
 mod hosts_service;
