@@ -6,10 +6,11 @@ use std::path::Path;
 use crate::cluster::TestNamespace;
 
 /// The pages whose examples are applied.
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     "kubernetes.md",
     "kubernetes-operator.md",
     "kubernetes-installations.md",
+    "kubernetes-claims.md",
     "kubernetes-migration.md",
 ];
 
