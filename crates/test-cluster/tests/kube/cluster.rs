@@ -127,6 +127,7 @@ pub(crate) fn file_server() -> Value {
         "image": "registry.example/pod-program:1",
         "args": ["80"],
         "ports": [{"name": "http", "containerPort": 80}],
+        "readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 1},
     })
 }
 
