@@ -18,6 +18,17 @@ use crate::process::{ChildProcess, dies_with_tests};
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const ADMIN_TOKEN: &str = "admin-token";
+/// Records the requests of pods, with the decision of RBAC.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: [\"system:serviceaccounts\"]
+  - level: None
+";
+const AUDIT_LOG: &str = "audit.log";
 const API_PORT: u16 = 6443;
 const ETCD_PORT: u16 = 2379;
 const ETCD_PEER_PORT: u16 = 2380;
@@ -76,6 +87,7 @@ impl ControlPlane {
             folder.join("tokens.csv"),
             format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"),
         )?;
+        fs::write(folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
         fs::write(folder.join("kubeconfig"), kubeconfig(folder, network.host_address()))?;
         let host = network.host_address();
         let client_url = format!("http://{host}:{ETCD_PORT}");
@@ -153,6 +165,27 @@ impl ControlPlane {
         fs::read_to_string(self.folder.join("apiserver.crt")).context("there is no certificate yet")
     }
 
+    /// The requests of a user that RBAC denied: verb and path.
+    pub(crate) fn denied_requests(&self, user: &str) -> Result<Vec<String>> {
+        let log = self.folder.join(AUDIT_LOG);
+        let text = match fs::read_to_string(&log) {
+            // It is created with the first entry.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.context("cannot read the audit log")?,
+        };
+        // The last line may be incomplete.
+        let entries =
+            text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        Ok(entries
+            .filter(|entry| entry["user"]["username"] == user)
+            .filter(|entry| entry["annotations"]["authorization.k8s.io/decision"] == "forbid")
+            .map(|entry| {
+                let field = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+                format!("{} {}", field("verb"), field("requestURI"))
+            })
+            .collect())
+    }
+
     async fn wait_until_ready(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
@@ -221,6 +254,8 @@ fn start_api_server(
         format!("--service-account-signing-key-file={}", key("key")),
         format!("--service-cluster-ip-range={}", network.service_range()),
         "--allow-privileged=true".to_owned(),
+        format!("--audit-policy-file={}", folder.join("audit-policy.yaml").display()),
+        format!("--audit-log-path={}", folder.join(AUDIT_LOG).display()),
         format!("--default-not-ready-toleration-seconds={EVICTION}"),
         format!("--default-unreachable-toleration-seconds={EVICTION}"),
     ];

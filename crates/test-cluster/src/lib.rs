@@ -125,6 +125,15 @@ impl TestCluster {
         self.control_plane.lock().await.ca()
     }
 
+    /// The requests of a ServiceAccount that its roles do not permit: verb and path.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    pub async fn denied_requests(&self, namespace: &str, account: &str) -> Result<Vec<String>> {
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        self.control_plane.lock().await.denied_requests(&user)
+    }
+
     /// The folder of the cluster, with the logs of the control plane.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,6 +30,8 @@ pub(super) struct PodVolumes {
     /// The disk of the node.
     node_folder: PathBuf,
     group: Option<u32>,
+    /// Whether the group of all files is set, even if that of the folder is right.
+    changes_all_groups: bool,
     /// Service account tokens by volume and path.
     tokens: HashMap<(String, String), String>,
     /// What was written to volumes with the content of objects.
@@ -53,6 +55,9 @@ impl PodVolumes {
             folder: folder.join("volumes"),
             node_folder: node_folder.to_owned(),
             group: context.and_then(|context| context.fs_group?.try_into().ok()),
+            changes_all_groups: context
+                .and_then(|context| context.fs_group_change_policy.as_deref())
+                != Some("OnRootMismatch"),
             tokens: HashMap::new(),
             written: HashMap::new(),
             generation: 0,
@@ -91,7 +96,9 @@ impl PodVolumes {
         let folder = self.folder.join(&volume.name);
         if let Some(claim) = &volume.persistent_volume_claim {
             let path = claimed_folder(client, pod, &claim.claim_name).await?;
-            if let Some(group) = self.group {
+            if let Some(group) = self.group
+                && (self.changes_all_groups || !belongs_to_group(&path, group)?)
+            {
                 give_to_group(&path, group)?;
             }
             return Ok(path);
@@ -251,6 +258,13 @@ async fn claimed_folder(client: &Client, pod: &Pod, claim: &str) -> Result<PathB
     let path = source.with_context(|| format!("the volume {volume} has no hostPath"))?.path;
     fs::create_dir_all(&path)?;
     Ok(path.into())
+}
+
+/// Whether the folder of a volume is accessible to the group of the pod.
+fn belongs_to_group(folder: &Path, group: u32) -> Result<bool> {
+    const NEEDED: u32 = 0o2070;
+    let metadata = fs::metadata(folder)?;
+    Ok(metadata.gid() == group && metadata.mode() & NEEDED == NEEDED)
 }
 
 /// Makes all files accessible to the group of the pod.

@@ -26,4 +26,7 @@ async fn tokens_work_and_permissions_are_limited() {
         let printed = namespace.cluster.logs(&namespace.name, resource, "kubectl");
         assert!(printed.contains(expected), "{printed}");
     }
+    let denied = namespace.cluster.denied_requests(&namespace.name, "reader").await.unwrap();
+    let expected = format!("list /api/v1/namespaces/{}/secrets?limit=500", namespace.name);
+    assert_eq!(denied, [expected]);
 }

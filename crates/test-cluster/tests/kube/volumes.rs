@@ -42,28 +42,34 @@ async fn claimed_volumes_outlive_pods() {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }));
-    let user = |name: &str, script: &str| {
+    let user = |name: &str, policy: &str, script: &str| {
         let mut container = shell(script);
         container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
         container["securityContext"] = json!({"runAsUser": 997, "runAsGroup": 994, "runAsNonRoot": true,
             "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]}});
         let mut pod = pod(name, container);
-        pod["spec"]["securityContext"] = json!({"fsGroup": 994});
+        pod["spec"]["securityContext"] = json!({"fsGroup": 994, "fsGroupChangePolicy": policy});
         pod["spec"]["volumes"] =
             json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
         pod
     };
-    namespace.apply(&user("writer", "id; touch /file || echo kept >/data/file"));
+    let script = "id; touch /file || echo kept >/data/file; chmod 600 /data/file";
+    namespace.apply(&user("writer", "Always", script));
     namespace.wait_for_field("pod/writer", ".status.phase", "Succeeded");
     let printed = namespace.cluster.logs(&namespace.name, "writer", "shell");
     assert!(printed.starts_with("uid=997 gid=994 groups=994\n"), "{printed}");
     assert!(printed.contains("Read-only file system"), "{printed}");
     namespace.kubectl(&["delete", "pod/writer"]);
-    namespace.apply(&user("reader", "cat /data/file; ls -n /data"));
-    namespace.wait_for_field("pod/reader", ".status.phase", "Succeeded");
-    let printed = namespace.cluster.logs(&namespace.name, "reader", "shell");
-    assert!(printed.starts_with("kept\n"), "{printed}");
+    for (name, policy, mode) in
+        [("first-reader", "OnRootMismatch", "600"), ("reader", "Always", "660")]
+    {
+        namespace.apply(&user(name, policy, "cat /data/file; stat --format=%a /data/file"));
+        namespace.wait_for_field(&format!("pod/{name}"), ".status.phase", "Succeeded");
+        let printed = namespace.cluster.logs(&namespace.name, name, "shell");
+        assert_eq!(printed, format!("kept\n{mode}\n"), "{policy}");
+    }
+    namespace.kubectl(&["delete", "pod/first-reader"]);
 
     let volume = namespace.field("pvc/data", ".spec.volumeName");
     namespace.kubectl(&["delete", "pod/reader"]);
