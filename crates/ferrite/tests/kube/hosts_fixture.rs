@@ -346,6 +346,16 @@ async fn a_namespace_is_deleted_with_its_hosts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_operator_can_be_stopped_before_its_caches_are_complete() {
+    let Some((mut hosts, _)) = start("host-early-stop").await else { return };
+    for _ in 0..5 {
+        hosts.stop_operator().await;
+        hosts.start_operator();
+    }
+    hosts.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_operator_continues_in_every_state() {
     let Some((mut hosts, fixture)) = start("host-kill").await else { return };
     let name = hosts.namespace.name.clone();
