@@ -15,7 +15,9 @@ use test_cluster::{TestCluster, TestClusterOptions, TestImage, TestNode};
 use tokio::sync::OnceCell;
 
 /// Time limit of most waits. Generous, because other programs may use the processors.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
+/// A node for host networks: no other pods run on it.
+pub(crate) const JOB_NODE: &str = "jobs";
 /// Between two connections to an API server that is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -34,12 +36,24 @@ pub(crate) async fn shared_cluster() -> Option<&'static TestCluster> {
     Some(CLUSTER.get_or_init(start_cluster).await)
 }
 
+/// A cluster with these CRDs that no other test uses; `None` without a control plane. It runs until
+/// the test program ends.
+pub(crate) async fn cluster_with_crds(crds: Vec<String>) -> Option<&'static TestCluster> {
+    shared_cluster().await?;
+    Some(Box::leak(Box::new(start_cluster_with(crds).await)))
+}
+
 async fn start_cluster() -> TestCluster {
     let documents = kube_resources::crds::all_crds();
-    let crds = documents.iter().map(|document| document.yaml.to_owned()).collect();
-    // One node for single pods, three for replicas of the service.
+    start_cluster_with(documents.iter().map(|document| document.yaml.to_owned()).collect()).await
+}
+
+async fn start_cluster_with(crds: Vec<String>) -> TestCluster {
+    // One node for single pods, three for replicas of the service, one for the sample Job.
     let mut nodes = vec![TestNode::worker("worker-1")];
     nodes.extend((1..=3).map(|number| TestNode::control_plane(&format!("control-plane-{number}"))));
+    let taints = vec![("ferrite-test/jobs".to_owned(), "NoSchedule".to_owned())];
+    nodes.push(TestNode { taints, ..TestNode::worker(JOB_NODE) });
     let ferrite = TestImage::program("ferrite", env!("CARGO_BIN_EXE_ferrite").into());
     let images = vec![ferrite, TestImage::mariadb(), TestImage::postgres()];
     TestCluster::start(TestClusterOptions { crds, nodes, images }).await.unwrap()

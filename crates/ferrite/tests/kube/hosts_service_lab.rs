@@ -2,8 +2,8 @@
 //! Hosts with a real service and simulated machines with agents.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -31,6 +31,8 @@ pub(crate) struct ServiceLab {
     pub(crate) fleet: SimulatedFleet,
     /// A server that returns a small file for every path.
     pub(crate) files: String,
+    /// The variables of the operator that select the ramdisk.
+    ramdisk: Vec<(String, String)>,
     folder: TempDir,
     address: SocketAddr,
     server: Option<ServerProcess>,
@@ -76,13 +78,13 @@ impl ServiceLab {
             std::fs::write(&path, name).unwrap();
             format!("file://{}", path.display())
         };
-        let variables = [
+        let ramdisk = vec![
             ("DEPLOY_KERNEL_URL".to_owned(), file("kernel")),
             ("DEPLOY_RAMDISK_URL".to_owned(), file("ramdisk")),
             ("DEPLOY_ISO_URL".to_owned(), format!("{files}/ramdisk.iso")),
         ];
         let settings =
-            IronicProvisionerSettings::from_variables(variables, requests_ramdisks).unwrap();
+            IronicProvisionerSettings::from_variables(ramdisk.clone(), requests_ramdisks).unwrap();
         let ramdisk_images = match requests_ramdisks {
             true => RamdiskImages::Configured(settings.ramdisk.clone()),
             false => RamdiskImages::Shared,
@@ -93,7 +95,7 @@ impl ServiceLab {
         let provisioner = Arc::new(IronicProvisioner::new(Arc::new(api), settings));
         let hosts = HostNamespace::with_settings(namespace, provisioner, controllers).await;
         let address = server.address();
-        Some(Self { hosts, fleet, files, folder, address, server: Some(server) })
+        Some(Self { hosts, fleet, files, ramdisk, folder, address, server: Some(server) })
     }
 
     pub(crate) fn machine(&self, index: u32) -> SimulatedMachine {
@@ -102,6 +104,29 @@ impl ServiceLab {
 
     pub(crate) fn add_fault(&self, rule: &str) {
         self.fleet.faults().add(rule.parse::<FaultRule>().unwrap(), self.fleet.now());
+    }
+
+    /// A file in the folder of the test.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn service_url(&self) -> String {
+        self.server.as_ref().unwrap().url()
+    }
+
+    pub(crate) fn ramdisk_variables(&self) -> Vec<(String, String)> {
+        self.ramdisk.clone()
+    }
+
+    /// The names of all nodes of the service.
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        let mut client = self.server.as_ref().unwrap().client();
+        let response = client.send_json("GET", "/v1/nodes?fields=name", None).unwrap();
+        assert_eq!(response.status, 200, "{}", response.text());
+        let nodes = response.json();
+        let nodes = nodes["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The BMC address of a machine.
@@ -151,17 +176,26 @@ pub(crate) fn serve(folder: &Path, listen: &str) -> ServerProcess {
     started.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Serves a small file under every path, and an ISO 9660 image for paths of this kind; returns the
-/// URL.
+/// Serves files on loopback; returns the URL. See [`serve_files_at`].
 pub(crate) fn serve_files() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_files_at(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// Serves a small file under every path, and an ISO 9660 image or a kernel for paths of this kind;
+/// returns the URL.
+pub(crate) fn serve_files_at(address: IpAddr) -> String {
+    let listener = TcpListener::bind((address, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let Some(Ok(request)) = lines.next() else { continue };
             while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            let content = if request.contains(".iso ") { iso_image() } else { FILE.to_vec() };
+            let content = match &request {
+                path if path.contains(".iso ") => iso_image(),
+                path if path.contains("/kernel ") => kernel_image(),
+                _ => FILE.to_vec(),
+            };
             let size = content.len();
             let head =
                 format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n");
@@ -181,4 +215,14 @@ fn iso_image() -> Vec<u8> {
     image[16 * 2048..][..7].copy_from_slice(b"\x01CD001\x01");
     image[17 * 2048..][..7].copy_from_slice(b"\xffCD001\x01");
     image
+}
+
+/// The first bytes of an EFI application, as which a kernel has to look like.
+fn kernel_image() -> Vec<u8> {
+    let mut kernel = vec![0; 512];
+    kernel[..2].copy_from_slice(b"MZ");
+    kernel[0x3c..0x40].copy_from_slice(&0x40_u32.to_le_bytes());
+    kernel[0x40..0x44].copy_from_slice(b"PE\0\0");
+    kernel[0x44..0x46].copy_from_slice(&0x8664_u16.to_le_bytes());
+    kernel
 }

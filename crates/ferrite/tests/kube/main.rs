@@ -19,4 +19,5 @@ mod installation_lab;
 mod installed_operator;
 mod leader_election;
 mod migration;
+mod sample_job;
 mod with_service;
