@@ -13,6 +13,7 @@ mod hosts_fixture;
 mod hosts_lab;
 mod hosts_service;
 mod hosts_service_lab;
+mod hosts_service_situations;
 mod installation;
 mod installation_databases;
 mod installation_lab;
