@@ -202,9 +202,11 @@ impl HostNamespace {
         wait_within(limit, "deletion", &self.hosts(), name, Option::is_none).await;
     }
 
-    /// Stops the operator and deletes the namespace.
+    /// Stops the operator, unless the test has done it, and deletes the namespace.
     pub(crate) async fn end(mut self) {
-        self.stop_operator().await;
+        if self.operator.is_some() {
+            self.stop_operator().await;
+        }
         self.namespace.delete().await;
     }
 }

@@ -14,6 +14,7 @@ mod hosts_lab;
 mod hosts_service;
 mod hosts_service_lab;
 mod hosts_service_situations;
+mod hosts_service_states;
 mod installation;
 mod installation_databases;
 mod installation_lab;

@@ -45,13 +45,13 @@ const HOSTS: [(&str, &str); 4] = [
 ];
 
 /// A process that is killed at the end of the test. Its output is printed if the test fails.
-struct LoggedProcess {
+pub(crate) struct LoggedProcess {
     child: Child,
     log: PathBuf,
 }
 
 impl LoggedProcess {
-    fn start(mut command: Command, log: PathBuf) -> Self {
+    pub(crate) fn start(mut command: Command, log: PathBuf) -> Self {
         let file = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Self { child: command.spawn().unwrap(), log }
@@ -61,8 +61,14 @@ impl LoggedProcess {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Kills it at once.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Ends it as Kubernetes ends a pod.
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         let deadline = Instant::now() + TIMEOUT;
