@@ -19,6 +19,7 @@ use ironic_client::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
+use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt as _};
 use kube_resources::ironic::conditions::READY;
 use kube_resources::ironic::names::secret_keys;
@@ -26,7 +27,7 @@ use kube_resources::ironic::service::Ironic;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::context::{ControllerContext, WatchScope};
 use crate::hosts::provisioner::ironic::{IronicTransport, IronicTransportError};
@@ -172,7 +173,7 @@ impl IronicConnection {
             })?;
             return found.ok_or_else(|| format!("there is no Ironic {namespace}/{name}"));
         }
-        let apis: Vec<Api<Ironic>> = match &self.scope {
+        let apis: Vec<Api<DeserializeGuard<Ironic>>> = match &self.scope {
             WatchScope::Cluster => vec![Api::all(self.client.clone())],
             WatchScope::Namespaces(names) => {
                 names.iter().map(|name| Api::namespaced(self.client.clone(), name)).collect()
@@ -181,9 +182,9 @@ impl IronicConnection {
         let mut found = Vec::new();
         for api in apis {
             let list = api.list(&ListParams::default()).await;
-            found.extend(
-                list.map_err(|error| format!("cannot list Ironics: {}", error_chain(&error)))?,
-            );
+            let list =
+                list.map_err(|error| format!("cannot list Ironics: {}", error_chain(&error)))?;
+            found.extend(list.into_iter().filter_map(readable));
         }
         only(found)
     }
@@ -289,6 +290,21 @@ impl IronicEndpoint {
             Err(error) => Err(format!("cannot read {}: {error}", path.display())),
         }
     }
+}
+
+/// The `Ironic`, unless it does not match its type. One that cannot be read must not affect hosts.
+fn readable(found: DeserializeGuard<Ironic>) -> Option<Ironic> {
+    found
+        .0
+        .inspect_err(|invalid| {
+            warn!(
+                namespace = invalid.metadata.namespace.as_deref(),
+                name = invalid.metadata.name.as_deref(),
+                error = invalid.error,
+                "Ironic cannot be read and is ignored"
+            );
+        })
+        .ok()
 }
 
 /// The only `Ironic`.

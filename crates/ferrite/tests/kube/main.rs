@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 mod cluster;
+mod cluster_wide;
 mod control_plane;
 mod documentation;
 mod host_claims;

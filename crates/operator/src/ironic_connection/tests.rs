@@ -57,6 +57,18 @@ fn one_of_several_must_be_named() {
 }
 
 #[test]
+fn an_unreadable_installation_is_ignored() {
+    let found: Vec<DeserializeGuard<Ironic>> = serde_json::from_value(json!([
+        {"metadata": {"name": "text", "namespace": "lab"}, "spec": "text"},
+        {"metadata": {"name": "networking", "namespace": "lab"}, "spec": {"networking": "text"}},
+        {"metadata": {"name": "ironic", "namespace": "lab"}, "spec": {}},
+    ]))
+    .unwrap();
+    let readable = found.into_iter().filter_map(readable).collect();
+    assert_eq!(only(readable).unwrap().name_any(), "ironic");
+}
+
+#[test]
 fn secrets_contain_credentials_and_certificates() {
     let secret = |data: Value| -> Secret { serde_json::from_value(json!({"data": data})).unwrap() };
     // "user", "pass" and a line break.

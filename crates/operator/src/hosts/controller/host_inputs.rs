@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::SecretReference;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use kube_resources::hosts::annotations::HARDWARE_DETAILS;
 use kube_resources::hosts::conditions::{firmware, is_true, preprovisioning_image};
@@ -22,6 +23,7 @@ use kube_resources::hosts::preprovisioning_image::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tracing::warn;
 
 use super::super::decide::{BmcAccessState, HostVerb, HostView};
 use super::super::execute::{SecretContent, bmc_access, managed_host, registration_digest};
@@ -82,8 +84,20 @@ impl HostPass<'_> {
         if is_complete || is_deleted || self.slot.has_no_hardware_data {
             return Ok(());
         }
-        let api: Api<HardwareData> = self.api();
-        let found = api.get_opt(&self.host.name_any()).await?;
+        let api: Api<DeserializeGuard<HardwareData>> = self.api();
+        let found = match api.get_opt(&self.host.name_any()).await? {
+            None => None,
+            Some(DeserializeGuard(Ok(data))) => Some(data),
+            Some(DeserializeGuard(Err(invalid))) => {
+                warn!(
+                    namespace = invalid.metadata.namespace.as_deref(),
+                    name = invalid.metadata.name.as_deref(),
+                    error = invalid.error,
+                    "HardwareData cannot be read and is ignored"
+                );
+                None
+            }
+        };
         self.slot.has_no_hardware_data = found.is_none();
         self.companions.hardware_data = found.and_then(|data| data.spec.hardware);
         Ok(())

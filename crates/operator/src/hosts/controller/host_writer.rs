@@ -4,7 +4,8 @@
 use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::conditions::firmware;
@@ -16,6 +17,7 @@ use kube_resources::hosts::host_status::BareMetalHostStatus;
 use kube_resources::hosts::names::{HARDWARE_DATA_FINALIZER, HOST_FINALIZER};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tracing::warn;
 
 use super::super::decide::{HostEvent, HostPatch};
 use super::merge_patch::{as_json, merge_patch};
@@ -148,7 +150,32 @@ impl HostWriter {
         });
         let api: Api<HardwareData> = self.api(host);
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        api.patch(&host.name_any(), &parameters, &Patch::Apply(object)).await.map(|_| ())
+        let patch = Patch::Apply(object);
+        match api.patch(&host.name_any(), &parameters, &patch).await {
+            // The API server cannot merge into an object that does not match the schema.
+            Err(kube::Error::Api(status)) if matches!(status.code, 422 | 500) => {
+                warn!(
+                    namespace = host.namespace(),
+                    name = host.name_any(),
+                    error = status.message,
+                    "HardwareData cannot be changed; replacing it"
+                );
+                self.delete_hardware(host).await?;
+                api.patch(&host.name_any(), &parameters, &patch).await.map(|_| ())
+            }
+            applied => applied.map(|_| ()),
+        }
+    }
+
+    async fn delete_hardware(&self, host: &BareMetalHost) -> Result<(), kube::Error> {
+        self.release_companion::<HardwareData>(host, HARDWARE_DATA_FINALIZER).await?;
+        // The response may contain the malformed object.
+        let api: Api<DeserializeGuard<HardwareData>> = self.api(host);
+        match api.delete(&host.name_any(), &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes one of our finalizers from the object with the name of the host, if it exists.
