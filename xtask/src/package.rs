@@ -10,6 +10,7 @@ mod helm_chart;
 mod oci_image;
 mod operator_manifests;
 mod ramdisk_layer;
+mod reproduction;
 mod sbom;
 mod source_commit;
 mod static_build;
@@ -54,14 +55,21 @@ pub(crate) struct PackageOptions {
     #[arg(long, value_name = "DIR")]
     ramdisk: Option<PathBuf>,
     /// Folder with the kustomizations of the operator; by default `deploy/kubernetes/operator`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "verify_reproducible")]
     manifests: Option<PathBuf>,
     /// Validate the packages with skopeo, umoci, runc, dpkg, lintian, systemd-analyze and helm.
     /// Installs them.
     #[arg(long)]
     check: bool,
+    /// Build the packages a second time, from a clone of the commit in another folder, and fail if a
+    /// checksum differs. Takes as long as the first build from nothing.
+    #[arg(long)]
+    verify_reproducible: bool,
     /// Only validate packages of the programs that `cargo xtask test` has built, and delete them.
-    #[arg(long, conflicts_with_all = ["out", "image", "ramdisk", "check"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["out", "image", "ramdisk", "check", "verify_reproducible"]
+    )]
     test_build: bool,
 }
 
@@ -125,6 +133,9 @@ pub(crate) fn run(options: &PackageOptions) -> Result<()> {
         return check_test_build(&root, &options.manifests(&root), &interrupt);
     }
     let commit = SourceCommit::read(&root, env!("CARGO_PKG_VERSION"))?;
+    if commit.is_modified && options.verify_reproducible {
+        bail!("files differ from the commit; commit or remove the changes first");
+    }
     if commit.is_modified {
         print::line("files differ from the commit: these packages cannot be reproduced");
     }
@@ -151,7 +162,12 @@ pub(crate) fn run(options: &PackageOptions) -> Result<()> {
     if options.check {
         validation::check(&root, &packages, &interrupt)?;
     }
-    packages.print()
+    packages.print()?;
+    if options.verify_reproducible {
+        let commit = &inputs.commit;
+        reproduction::verify(&root, options, commit, &packages.folder, &interrupt)?;
+    }
+    Ok(())
 }
 
 impl PackageOptions {
