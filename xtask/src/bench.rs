@@ -11,6 +11,7 @@ mod bench_server;
 mod boot;
 mod deploy;
 mod fleet;
+mod kube;
 mod load;
 mod meter;
 mod operator;
@@ -90,6 +91,8 @@ enum OtherBench {
     Deploy(deploy::DeployBenchOptions),
     /// Fleets of simulated machines, deployed at once by one server.
     Fleet(fleet::FleetBenchOptions),
+    /// Hosts in Kubernetes with simulated machines: from creation to available, and idle.
+    Kube(kube::KubeBenchOptions),
 }
 
 /// The options in the form the phases need.
@@ -111,6 +114,7 @@ pub(crate) fn run(options: &ApiBenchOptions) -> Result<()> {
         Some(OtherBench::Agent(options)) => return agent::run(options),
         Some(OtherBench::Deploy(options)) => return deploy::run(options),
         Some(OtherBench::Fleet(options)) => return fleet::run(options),
+        Some(OtherBench::Kube(options)) => return kube::run(options),
         None => {}
     }
     let root = repository::root();

@@ -5,7 +5,7 @@
 pub(crate) mod agent_ramdisk;
 pub(crate) mod archive;
 pub(crate) mod cargo_deny;
-mod control_plane;
+pub(crate) mod control_plane;
 mod database_certificates;
 mod database_servers;
 mod go_program;

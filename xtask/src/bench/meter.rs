@@ -76,6 +76,14 @@ pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
+/// Peak of the resident memory of a process, in MiB.
+pub(crate) fn peak_resident_mib(pid: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    Ok(kib.with_context(|| format!("process {pid} has no VmHWM"))? / 1024.0)
+}
+
 /// The process and all its descendants.
 fn process_tree(root: u32) -> Result<Vec<u32>> {
     if !Path::new(&format!("/proc/{root}")).exists() {
@@ -138,6 +146,7 @@ mod tests {
     #[test]
     fn measures_the_own_process() {
         assert!(resident_mib(std::process::id()).unwrap() > 0.5);
+        assert!(peak_resident_mib(std::process::id()).unwrap() > 0.5);
         assert!(CpuUsage::of(std::process::id()).unwrap().total() > Duration::ZERO);
     }
 }

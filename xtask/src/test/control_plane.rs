@@ -56,6 +56,11 @@ impl KubePrograms {
     }
 }
 
+/// Builds only the control plane, unless it is up to date, and returns its program.
+pub(crate) fn ensure_control_plane(root: &Path, interrupt: &Interrupt) -> Result<PathBuf> {
+    CONTROL_PLANE.ensure(root, interrupt)
+}
+
 /// Builds in a thread, beside other work.
 pub(crate) struct KubeProgramsBuild(thread::JoinHandle<Result<KubePrograms>>);
 

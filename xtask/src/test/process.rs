@@ -50,6 +50,20 @@ impl Process {
         Ok(Self { child, name, stop, log })
     }
 
+    /// The process id. Commands of [`with_death_signal`] keep theirs.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends the signal for a clean stop and waits for the exit. Fails after the timeout.
+    pub(crate) fn stop(mut self, timeout: Duration) -> Result<()> {
+        http_probe::send_signal(self.child.id(), self.stop)?;
+        if !shell::exits_within(&mut self.child, timeout)? {
+            bail!("{} did not stop within {timeout:?}", self.name);
+        }
+        Ok(())
+    }
+
     /// Waits until `is_ready`. Fails with the end of the log if the server exits or after a timeout.
     pub(crate) fn wait_until(&mut self, is_ready: impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
@@ -72,6 +86,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
         // Some servers exit when their standard input closes.
         drop(self.child.stdin.take());
         let signalled = http_probe::send_signal(self.child.id(), self.stop).is_ok();
