@@ -43,7 +43,7 @@ impl HostFigures {
     /// Hosts from creation to available; `peak` is the operator's peak memory in MiB.
     pub(super) fn add_creation(&mut self, hosts: usize, usage: &ClusterUsage, peak: f64) {
         let minutes = usage.elapsed.as_secs_f64() / 60.0;
-        self.rows.push(FigureRow {
+        self.push(FigureRow {
             name: format!("{hosts} hosts from creation to available"),
             figure: format!("{minutes:.1} min"),
             target: format!("{CREATION_MINUTES} min ({CREATION_PEER})"),
@@ -91,14 +91,14 @@ impl HostFigures {
         let name = |what: &str| format!("{hosts} idle hosts{when}: {what}");
         let seconds = usage.elapsed.as_secs_f64();
         let percent = |used: Duration| used.as_secs_f64() / seconds * 100.0;
-        self.rows.push(FigureRow {
+        self.push(FigureRow {
             name: name("operator's memory"),
             figure: format!("{memory:.0} MiB"),
             target: format!("{IDLE_MEMORY} MiB"),
             is_met: Some(memory < IDLE_MEMORY),
         });
         let cpu = percent(usage.operator);
-        self.rows.push(FigureRow {
+        self.push(FigureRow {
             name: name(&format!("operator's processor time in {seconds:.0} s")),
             figure: format!("{cpu:.2} % of a core"),
             target: format!("{IDLE_CPU} %"),
@@ -132,7 +132,13 @@ impl HostFigures {
 
     fn add(&mut self, name: &str, figure: String) {
         let name = name.to_owned();
-        self.rows.push(FigureRow { name, figure, target: String::new(), is_met: None });
+        self.push(FigureRow { name, figure, target: String::new(), is_met: None });
+    }
+
+    /// Adds a row and prints it at once.
+    fn push(&mut self, row: FigureRow) {
+        print::line(&format!("{}: {}", row.name, row.figure));
+        self.rows.push(row);
     }
 
     fn add_processor_times(&mut self, hosts: usize, usage: &ClusterUsage) {
