@@ -108,7 +108,7 @@ mod tests {
         check(Event::Apply(host(5, 4)), 1);
         let mut slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));
         slot.memory.is_adopted = true;
-        slots.put(HostKey::new("n", "h"), slot);
+        slots.put(HostKey::new("n", "h"), slot, |_| None);
         check(Event::Init, 0);
         check(Event::InitDone, 0);
         let slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));

@@ -97,7 +97,7 @@ impl HostPasses {
         let key = key_of(cached);
         let mut slot = self.slots.take(&key, cached);
         let host = match slot.written.take() {
-            Some(written) if is_newer(&written, cached) => written,
+            Some(written) if is_newer(&written, cached) => *written,
             Some(_) | None => cached.clone(),
         };
         let mut pass = HostPass {
@@ -119,19 +119,19 @@ impl HostPasses {
                     slot.bmc.iter_mut().for_each(|bmc| bmc.access = None);
                 }
                 if is_newer(&host, cached) {
-                    slot.written = Some(host);
+                    slot.written = Some(Box::new(host));
                 }
             }
             Err(_) => {
                 if let Ok(mut newest) = self.writer.full_host(cached).await {
                     super::narrow::narrow_host(&mut newest);
-                    slot.written = Some(newest);
+                    slot.written = Some(Box::new(newest));
                 }
             }
         }
         self.metrics.passed(outcome.is_err());
         if !is_released {
-            self.slots.put(key, slot);
+            self.slots.put(key, slot, |key| self.hosts.get(key));
         }
         outcome
     }

@@ -18,7 +18,7 @@ pub(super) struct HostSlot {
     /// Memory of the state machine.
     pub(super) memory: HostMemory,
     /// The object as this process wrote it, until the cache has it.
-    pub(super) written: Option<BareMetalHost>,
+    pub(super) written: Option<Box<BareMetalHost>>,
     /// The BMC details as they were checked last.
     pub(super) bmc: Option<CheckedBmc>,
     /// Whether it is known that there is no `HardwareData`.
@@ -40,13 +40,14 @@ pub(super) struct CheckedBmc {
 /// Slots of all hosts.
 #[derive(Clone, Default)]
 pub(super) struct HostSlots {
-    slots: Arc<Mutex<HashMap<HostKey, HostSlot>>>,
+    /// Boxed, because a map has more places than entries.
+    slots: Arc<Mutex<HashMap<HostKey, Box<HostSlot>>>>,
     /// Versions that passes wrote and the watch did not report yet.
     own_versions: Arc<Mutex<HashMap<HostKey, String>>>,
 }
 
 impl HostSlots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostKey, HostSlot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostKey, Box<HostSlot>>> {
         // The map is consistent after every statement.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,14 +56,23 @@ impl HostSlots {
     pub(super) fn take(&self, key: &HostKey, host: &BareMetalHost) -> HostSlot {
         let uid = host.uid().unwrap_or_default();
         match self.lock().remove(key) {
-            Some(slot) if slot.uid == uid => slot,
+            Some(slot) if slot.uid == uid => *slot,
             Some(_) | None => HostSlot { uid, ..HostSlot::default() },
         }
     }
 
-    /// Returns the slot after a pass.
-    pub(super) fn put(&self, key: HostKey, slot: HostSlot) {
-        self.lock().insert(key, slot);
+    /// Returns the slot after a pass. `cache` has the objects that the watch reported.
+    pub(super) fn put(
+        &self,
+        key: HostKey,
+        slot: HostSlot,
+        cache: impl FnOnce(&HostKey) -> Option<Arc<BareMetalHost>>,
+    ) {
+        self.lock().insert(key.clone(), Box::new(slot));
+        // The object may have been reported before the slot was here.
+        if let Some(cached) = cache(&key) {
+            self.seen(&key, &cached);
+        }
     }
 
     /// The cache has a newer or the same object.
@@ -123,13 +133,23 @@ mod tests {
     fn written_objects_are_kept_until_the_cache_has_them() {
         let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
         let mut slot = slots.take(&key, &host("u", "1"));
-        slot.written = Some(host("u", "10"));
-        slots.put(key.clone(), slot);
+        slot.written = Some(Box::new(host("u", "10")));
+        slots.put(key.clone(), slot, |_| None);
         slots.seen(&key, &host("u", "9"));
         let slot = slots.take(&key, &host("u", "9"));
         assert!(slot.written.is_some(), "the cache is behind");
-        slots.put(key.clone(), slot);
+        slots.put(key.clone(), slot, |_| None);
         slots.seen(&key, &host("u", "10"));
+        assert!(slots.take(&key, &host("u", "10")).written.is_none());
+    }
+
+    #[test]
+    fn objects_that_were_reported_during_the_pass_are_not_kept() {
+        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let mut slot = slots.take(&key, &host("u", "1"));
+        slot.written = Some(Box::new(host("u", "10")));
+        slots.seen(&key, &host("u", "10"));
+        slots.put(key.clone(), slot, |_| Some(Arc::new(host("u", "10"))));
         assert!(slots.take(&key, &host("u", "10")).written.is_none());
     }
 
@@ -148,7 +168,7 @@ mod tests {
         let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
         let mut slot = slots.take(&key, &host("u", "1"));
         slot.memory.is_adopted = true;
-        slots.put(key.clone(), slot);
+        slots.put(key.clone(), slot, |_| None);
         assert!(!slots.take(&key, &host("v", "2")).memory.is_adopted);
     }
 }
