@@ -58,6 +58,8 @@ const MATRIX_MODULE: &str = "matrix::";
 /// Tests below modules of this name need a downloaded Go module, and do not run with
 /// [`TestScope::Quick`].
 const METAL3_MODULE: &str = "metal3::";
+/// Tests below modules of this name measure times, so nothing else may run beside them.
+const MEASURED_MODULE: &str = "measured::";
 /// Most tests wait for timers, machines or servers, so more programs run than there are cores.
 const PROGRAMS_AT_ONCE: usize = 3;
 /// The longest program. Its tests wait for virtual machines, and for each other's machines.
@@ -153,12 +155,12 @@ pub(crate) fn run(scope: TestScope) -> Result<()> {
         }
         configure(&mut programs, environment.as_ref(), scope);
         let logs = programs::log_folder(&repository::target(&root));
-        let mut results = programs::run_all(programs, PROGRAMS_AT_ONCE, &logs, &interrupt)?;
+        let mut measured = measured_programs(&programs)?;
         if full {
-            // Measures times in the browser, so nothing else may run beside it.
-            let measured = vec![web_ui::measured_program(&root)?];
-            results.extend(programs::run_all(measured, 1, &logs, &interrupt)?);
+            measured.push(web_ui::measured_program(&root)?);
         }
+        let mut results = programs::run_all(programs, PROGRAMS_AT_ONCE, &logs, &interrupt)?;
+        results.extend(programs::run_all(measured, 1, &logs, &interrupt)?);
         Ok(results)
     });
     drop(environment);
@@ -175,8 +177,11 @@ fn configure(
         if let Some(environment) = environment {
             program.command.envs(environment.variables());
         }
-        if scope != TestScope::All && program.name != web_ui::PROGRAM {
-            program.command.args(["--skip", MATRIX_MODULE]);
+        if program.name != web_ui::PROGRAM {
+            program.command.args(["--skip", MEASURED_MODULE]);
+            if scope != TestScope::All {
+                program.command.args(["--skip", MATRIX_MODULE]);
+            }
         }
         if scope == TestScope::Quick {
             program.command.args(["--skip", METAL3_MODULE]);
@@ -186,6 +191,13 @@ fn configure(
         }
     }
     programs::start_first(programs, LONG_PROGRAMS);
+}
+
+/// The tests that measure times, as programs of their own.
+fn measured_programs(programs: &[TestProgram]) -> Result<Vec<TestProgram>> {
+    let rust_programs = programs.iter().filter(|program| program.name != web_ui::PROGRAM);
+    let measured = rust_programs.map(|program| program.only_module(MEASURED_MODULE));
+    measured.filter_map(Result::transpose).collect()
 }
 
 /// Runs one command with the database servers running.

@@ -30,6 +30,32 @@ pub(crate) struct TestProgram {
     pub(crate) command: Command,
 }
 
+impl TestProgram {
+    /// The same program with the tests below modules of this name only, one after the other; `None` if
+    /// there are none.
+    pub(crate) fn only_module(&self, module: &str) -> Result<Option<Self>> {
+        let listed = shell::output_of(self.without_arguments().args([module, "--list"]))?;
+        if !listed.contains(": test") {
+            return Ok(None);
+        }
+        let mut command = self.without_arguments();
+        command.args([module, "--test-threads", "1"]);
+        let name = format!("{} {}", self.name, module.trim_end_matches(':'));
+        Ok(Some(Self { name, command }))
+    }
+
+    /// The command with its folder and variables, but no arguments.
+    fn without_arguments(&self) -> Command {
+        let mut command = Command::new(self.command.get_program());
+        if let Some(folder) = self.command.get_current_dir() {
+            command.current_dir(folder);
+        }
+        let variables = self.command.get_envs();
+        command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+        command
+    }
+}
+
 /// The result of one program.
 pub(crate) struct ProgramResult {
     pub(crate) name: String,
@@ -166,6 +192,16 @@ mod tests {
         assert_eq!(name(&artifact(false, "\"/x/a\"")), None);
         assert_eq!(name(&artifact(true, "null")), None);
         assert_eq!(name("   Compiling a"), None);
+    }
+
+    #[test]
+    fn a_program_without_arguments_keeps_folder_and_variables() {
+        let mut command = Command::new("a");
+        command.current_dir("/x").env("KEY", "value").args(["--skip", "slow::"]);
+        let bare = TestProgram { name: "a".into(), command }.without_arguments();
+        assert_eq!(bare.get_current_dir(), Some(Path::new("/x")));
+        assert_eq!(bare.get_envs().count(), 1);
+        assert_eq!(bare.get_args().count(), 0);
     }
 
     #[test]

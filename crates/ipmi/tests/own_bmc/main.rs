@@ -300,7 +300,8 @@ async fn a_silent_bmc_times_out_and_delays_no_other() {
     let started = Instant::now();
     let error = client.execute(&GetDeviceId).await.unwrap_err();
     assert!(matches!(error, IpmiError::Unreachable { .. }), "{error:?}");
-    assert!(started.elapsed() < total * 3, "{:?}", started.elapsed());
+    // Much longer than the timeout: the host may be busy.
+    assert!(started.elapsed() < total * 50, "{:?}", started.elapsed());
     assert_eq!(turns.available_permits(), 1);
 }
 
@@ -309,10 +310,12 @@ async fn a_shorter_timeout_fails_sooner() {
     let silent =
         TestBmc::start(TestBmcBehaviour { drop_every: 1, ..TestBmcBehaviour::default() }).await;
     let started = Instant::now();
-    let client = client(endpoint(&silent));
+    let total = Duration::from_secs(60);
+    let timeouts = IpmiTimeouts { total, ..timeouts() };
+    let client = IpmiClient::new(endpoint(&silent), timeouts, Arc::new(Semaphore::new(1)));
     let error = client.execute_within(&GetDeviceId, Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, IpmiError::Unreachable { .. }), "{error:?}");
-    assert!(started.elapsed() < timeouts().total, "{:?}", started.elapsed());
+    assert!(started.elapsed() < total, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
