@@ -73,7 +73,7 @@ pub use interfaces::{
 pub use node_changes::NodeChanges;
 pub use node_model::{
     ConsoleInfo, HttpMethod, Indicator, IndicatorComponent, IndicatorState, MediaDevice, MediaSlot,
-    Sensor, SensorKind, SensorStatus, VendorMethod, VifInfo,
+    Sensor, SensorKind, SensorStatus, SystemIdentity, VendorMethod, VifInfo,
 };
 pub use poll_timer::PollTimer;
 pub use registry::{DriverRegistry, DriverSelectionError};

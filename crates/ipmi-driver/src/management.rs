@@ -6,8 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use drivers::{
     BootDevice, BootDeviceSetting, DriverError, DriverTarget, Indicator, IndicatorComponent,
-    IndicatorState, ManagementInterface, NodeChanges, Sensor, bmc_interface,
+    IndicatorState, ManagementInterface, NodeChanges, Sensor, SystemIdentity, bmc_interface,
 };
+use ipmi::message::netfn;
 use ipmi::{ChassisControl, GetChassisStatus, GetDeviceId, IdentifyChassis};
 use serde_json::{Map, Value, json};
 
@@ -22,6 +23,9 @@ bmc_interface!(IpmiManagement, Management);
 
 /// The "sensor device" bit of the device support byte.
 const SENSOR_DEVICE: u8 = 0x01;
+
+/// The command that returns the GUID of the system.
+const GET_SYSTEM_GUID: u8 = 0x37;
 
 /// The only indicator that IPMI defines.
 const IDENTIFY_LED: &str = "identify";
@@ -69,8 +73,10 @@ impl ManagementInterface for IpmiManagement {
         let firmware = format!("{}.{:02x}", device.firmware_major & 0x7f, device.firmware_minor);
         let version = format!("{}.{}", device.ipmi_version & 0x0f, device.ipmi_version >> 4);
         let boot: Vec<_> = boot_device::SUPPORTED.iter().map(|device| device.as_str()).collect();
+        let identity = self.identity(target).await?;
         let probe = json!({
             "protocol": "ipmi",
+            "system_uuid": identity.system_uuid,
             "ipmi_version": version,
             "vendor": vendors::vendor_name(device.manufacturer),
             "manufacturer_id": device.manufacturer,
@@ -81,6 +87,17 @@ impl ManagementInterface for IpmiManagement {
             "probed_at": target.now.to_string(),
         });
         Ok(probe.as_object().cloned())
+    }
+
+    async fn identity(&self, target: &DriverTarget<'_>) -> Result<SystemIdentity, DriverError> {
+        let bmc = self.0.bmc(target, "identify the machine")?;
+        let system_uuid = match bmc.request(netfn::APP, GET_SYSTEM_GUID, &[]).await {
+            Ok(reply) => system_uuid(&reply),
+            // The command is optional.
+            Err(ipmi::IpmiError::Completion { .. }) => None,
+            Err(error) => return Err(bmc.explain(error)),
+        };
+        Ok(SystemIdentity { system_uuid, ..SystemIdentity::default() })
     }
 
     async fn indicators(&self, _target: &DriverTarget<'_>) -> Result<Vec<Indicator>, DriverError> {
@@ -157,4 +174,18 @@ fn check_indicator(component: IndicatorComponent, name: &str) -> Result<(), Driv
         what: format!("indicator '{name}' of {component}"),
         hint: format!("IPMI has only '{IDENTIFY_LED}' of {}", IndicatorComponent::Chassis),
     })
+}
+
+/// The GUID as text, in the order in which the BMC sends its bytes. BMCs disagree about the order.
+fn system_uuid(bytes: &[u8]) -> Option<String> {
+    use std::fmt::Write as _;
+    let bytes: &[u8; 16] = bytes.try_into().ok()?;
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.iter().enumerate() {
+        if let 4 | 6 | 8 | 10 = index {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    Some(text)
 }

@@ -2,6 +2,7 @@
 //! Data of direct calls: console, indicators, sensors, virtual media, virtual interfaces, vendor
 //! methods. Enumerations are spelt as in Ironic's API.
 
+use crate::Mac;
 use crate::named_enum;
 use crate::{Health, JsonObject, PortId, PortgroupId};
 
@@ -113,6 +114,21 @@ pub enum SensorStatus {
     Enabled(Health),
     /// Not present: an empty slot, or a machine that is off.
     Absent,
+}
+
+/// What identifies a machine, as its BMC reports it. A BMC may report nothing of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SystemIdentity {
+    /// The UUID of the system.
+    pub system_uuid: Option<String>,
+    /// The serial number of the system.
+    pub serial_number: Option<String>,
+    /// The manufacturer.
+    pub manufacturer: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The MAC addresses of its NICs, sorted.
+    pub mac_addresses: Vec<Mac>,
 }
 
 /// A virtual media device.

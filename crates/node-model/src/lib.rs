@@ -49,7 +49,7 @@ pub use chassis::Chassis;
 pub use conductor::ConductorInfo;
 pub use controls::{
     ConsoleInfo, HttpMethod, Indicator, IndicatorComponent, IndicatorState, MediaDevice, MediaSlot,
-    Sensor, SensorKind, SensorStatus, VendorMethod, VifInfo,
+    Sensor, SensorKind, SensorStatus, SystemIdentity, VendorMethod, VifInfo,
 };
 pub use deployment::{
     Deployment, DeploymentState, LeaseEndAction, ParseQuotaSubjectError, ProjectQuota, QuotaSubject,

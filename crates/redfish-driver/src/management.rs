@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use drivers::{
     BaseInterface, BmcImageUrl, BootDevice, BootDeviceSetting, BootMode, DriverError, DriverTarget,
     Indicator, IndicatorComponent, IndicatorState, ManagementInterface, MediaDevice, MediaSlot,
-    NodeChanges, Sensor, StepDefinition, StepOutcome, bmc_interface,
+    NodeChanges, Sensor, StepDefinition, StepOutcome, SystemIdentity, bmc_interface,
 };
 use node_model::{Health, Mac, Step, StepArgument, StepFlow};
 use redfish::RedfishResource;
@@ -305,6 +305,30 @@ impl ManagementInterface for RedfishManagement {
             Some(vendor) => Ok(Some(vendor)),
             None => Ok(non_empty(bmc.system().await?.text("/Manufacturer"))),
         }
+    }
+
+    async fn identity(&self, target: &DriverTarget<'_>) -> Result<SystemIdentity, DriverError> {
+        let (bmc, system) = self.reach(target, "identify the machine").await?;
+        let nics = match bmc.collect(&system, "/EthernetInterfaces").await {
+            Ok(nics) => nics,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => Vec::new(),
+        };
+        let mac = |nic: &RedfishResource| {
+            let addresses = ["/PermanentMACAddress", "/MACAddress"];
+            addresses.iter().find_map(|pointer| nic.text(pointer)?.parse::<Mac>().ok())
+        };
+        let mut mac_addresses: Vec<Mac> = nics.iter().filter_map(mac).collect();
+        mac_addresses.sort_unstable();
+        mac_addresses.dedup();
+        let text = |pointer| probe::text(&system, pointer);
+        Ok(SystemIdentity {
+            system_uuid: text("/UUID"),
+            serial_number: text("/SerialNumber"),
+            manufacturer: text("/Manufacturer"),
+            model: text("/Model"),
+            mac_addresses,
+        })
     }
 
     async fn mac_addresses(&self, target: &DriverTarget<'_>) -> Result<Vec<Mac>, DriverError> {

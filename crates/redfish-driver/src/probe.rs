@@ -103,6 +103,8 @@ impl ProbedResources {
             ("redfish_version", text(&self.root, "/RedfishVersion").into()),
             ("vendor", text(&self.system, "/Manufacturer").into()),
             ("model", text(&self.system, "/Model").into()),
+            ("system_uuid", text(&self.system, "/UUID").into()),
+            ("serial_number", text(&self.system, "/SerialNumber").into()),
             ("bios_version", text(&self.system, "/BiosVersion").into()),
             ("bmc", bmc),
             ("sessions", self.has_sessions().into()),
@@ -257,7 +259,7 @@ impl ProbedResources {
     }
 }
 
-fn text(resource: &RedfishResource, pointer: &str) -> Option<String> {
+pub(super) fn text(resource: &RedfishResource, pointer: &str) -> Option<String> {
     resource.text(pointer).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
@@ -305,6 +307,7 @@ mod tests {
     fn describes_all_parts() {
         let system = json!({
             "Manufacturer": "HPE", "Model": "DL380", "BiosVersion": "U30", "IndicatorLED": "Off",
+            "UUID": "4c4c4544-0051-3510-8052-b4c04f4a3132", "SerialNumber": "CZ1",
             "Actions": {"#ComputerSystem.Reset": {"target": "/reset", "@Redfish.ActionInfo": "/info/1"}},
             "Boot": {
                 "BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Hdd"],
@@ -344,6 +347,7 @@ mod tests {
             found,
             json!({
                 "protocol": "redfish", "redfish_version": "1.6.0", "vendor": "HPE",
+                "system_uuid": "4c4c4544-0051-3510-8052-b4c04f4a3132", "serial_number": "CZ1",
                 "model": "DL380", "bios_version": "U30", "sessions": true, "quirks": ["because"],
                 "bmc": {"model": "iLO 5", "firmware": "2.44"},
                 "power_actions": ["On", "ForceOff"],

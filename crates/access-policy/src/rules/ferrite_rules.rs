@@ -59,6 +59,13 @@ pub(super) const RULES: &[PolicyRule] = &[
         "Read the capabilities of the BMC again.",
     ),
     rule(
+        "ferrite:bmc:identify",
+        RuleScopes::Any,
+        SYSTEM_ADMIN,
+        &["POST /v1/ferrite/bmc-identity"],
+        "Connect to a BMC that no node has, and read which machine it controls.",
+    ),
+    rule(
         "ferrite:node:warm_up",
         RuleScopes::Any,
         SYSTEM_MEMBER_OR_OWNER_MEMBER,

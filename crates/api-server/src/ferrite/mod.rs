@@ -4,6 +4,7 @@
 mod agent_logs;
 mod audit_log;
 mod bmc;
+mod bmc_identity;
 mod boot;
 mod ca_certificate;
 mod console;
@@ -37,6 +38,7 @@ pub(crate) const ROUTES: &[&[ApiRoute]] = &[
     journal_search::ROUTES,
     audit_log::ROUTES,
     bmc::ROUTES,
+    bmc_identity::ROUTES,
     boot::ROUTES,
     ca_certificate::ROUTES,
     console::ROUTES,

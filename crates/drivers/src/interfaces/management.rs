@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::BaseInterface;
 use crate::{
     BootDevice, BootMode, DriverError, DriverTarget, Indicator, IndicatorComponent, IndicatorState,
-    MediaDevice, MediaSlot, NodeChanges, Sensor,
+    MediaDevice, MediaSlot, NodeChanges, Sensor, SystemIdentity,
 };
 
 /// The boot device setting of a machine.
@@ -140,6 +140,11 @@ pub trait ManagementInterface: BaseInterface {
         _target: &DriverTarget<'_>,
     ) -> Result<Option<Map<String, Value>>, DriverError> {
         Ok(None)
+    }
+
+    /// What identifies the machine behind the BMC.
+    async fn identity(&self, _target: &DriverTarget<'_>) -> Result<SystemIdentity, DriverError> {
+        Err(self.unsupported("identify the machine"))
     }
 
     /// The MAC addresses of the NICs that have a link.

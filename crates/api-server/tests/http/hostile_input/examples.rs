@@ -69,6 +69,9 @@ pub(crate) fn example_body(method: &str, template: &str) -> Option<Value> {
             "target": "clean", "clean_steps": [{"interface": "deploy", "step": "erase_devices"}],
             "disable_ramdisk": false,
         }),
+        ("POST", "ferrite/bmc-identity") => {
+            json!({"driver": "fake-hardware", "driver_info": {"a": 1}})
+        }
         ("POST", "ferrite/sightings/{mac}/enrol") => json!({
             "driver": "fake-hardware", "driver_info": {"a": 1}, "name": "enrolled",
             "resource_class": "metal", "conductor_group": "",
