@@ -39,6 +39,10 @@ pub const RETRY_NOW: &str = "baremetalhost.metal3.io/retry-now";
 /// cannot be removed. Not part of Metal3. Has no effect on a host that is not being deleted.
 pub const FORCE_DELETE: &str = "baremetalhost.metal3.io/force-delete";
 
+/// Accepts the machine behind a new `spec.bmc.address` although it is not the registered one, or cannot be
+/// verified. Not part of Metal3. Removed once the host is registered.
+pub const ACCEPT_REPLACED_MACHINE: &str = "baremetalhost.metal3.io/accept-replaced-machine";
+
 /// A value that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AnnotationError {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
-use kube_resources::hosts::annotations::HostRebootMode;
+use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, HostRebootMode};
 use kube_resources::hosts::bare_metal_host::{
     AutomatedCleaningMode, BareMetalHost, HostInspectionMode,
 };
@@ -164,8 +164,7 @@ pub async fn execute(
     match verb {
         HostVerb::Register => {
             let request = registration_request(view, contents)?;
-            let registered = provisioner.register(&host, &request).await?;
-            Ok(VerbValue::NodeId(registered.node_id))
+            provisioner.register(&host, &request).await.map(VerbValue::Registered)
         }
         HostVerb::CheckCapacity => provisioner.has_capacity(&host).await.map(VerbValue::Capacity),
         HostVerb::Inspect { refresh, is_forced } => {
@@ -281,6 +280,7 @@ fn registration_request(
             .filter(|_| has_deployment)
             .cloned(),
         runs_foreign_system,
+        accepts_replaced_machine: view.host.annotation(ACCEPT_REPLACED_MACHINE).is_some(),
         credentials_changed,
         restart_on_failure: matches!(
             status.error_type,

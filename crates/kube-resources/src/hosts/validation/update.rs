@@ -17,20 +17,24 @@ pub fn validate_host_update(old: &BareMetalHost, new: &BareMetalHost) -> Vec<Fie
     errors
 }
 
+/// Another address is verified by the controller. Without one a managed host cannot be managed.
 fn bmc_address(
     old: &BareMetalHost,
     new: &BareMetalHost,
     status: &BareMetalHostStatus,
 ) -> Option<FieldError> {
-    let address = |host: &BareMetalHost| host.spec.bmc.as_ref().map(|bmc| bmc.address.clone());
-    let old = address(old).filter(|old| !old.is_empty())?;
+    let address = |host: &BareMetalHost| {
+        let bmc = host.spec.bmc.as_ref().map(|bmc| bmc.address.clone());
+        bmc.filter(|address| !address.is_empty())
+    };
+    let old = address(old)?;
     let is_allowed = status.operational_status == OperationalStatus::Detached
         || status.provisioning.state == HostProvisioningState::Registering;
-    (address(new).unwrap_or_default() != old && !is_allowed).then(|| {
+    (address(new).is_none() && !is_allowed).then(|| {
         FieldError::new(
             "spec.bmc.address",
             format!(
-                "can be changed only while the host is registering or detached; keep {old}, or first \
+                "can be removed only while the host is registering or detached; keep {old}, or first \
                  detach the host with the annotation baremetalhost.metal3.io/detached"
             ),
         )

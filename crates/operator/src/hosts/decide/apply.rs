@@ -6,20 +6,21 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{FORCE_DELETE, INSPECT, REBOOT};
+use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, FORCE_DELETE, INSPECT, REBOOT};
 use kube_resources::hosts::data_image::{AttachedImage, DataImageError, DataImageStatus};
 use kube_resources::hosts::host_status::{
     HostCredentialsStatus, HostErrorType, HostProvisioningState, OperationalStatus,
 };
 
 use super::super::provisioner::{
-    HostObservation, ProvisionerFailure, ProvisionerWait, VerbOutcome, VerbStop,
+    HostObservation, ProvisionerFailure, ProvisionerFailureKind, ProvisionerWait, RegisteredHost,
+    VerbOutcome, VerbStop,
 };
 use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
 use super::firmware::FirmwareRequest;
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
-use super::{SECRET_POLL, back_off, deployment_failures, firmware};
+use super::{SECRET_POLL, back_off, bmc_address, deployment_failures, firmware};
 
 /// When a service that is not ready is tried again.
 const NOT_READY_WAIT: Duration = Duration::from_secs(30);
@@ -218,7 +219,13 @@ fn failed(
             change.memory.is_change_started = false;
         }
         HostVerb::Service => change.memory.is_change_started = false,
-        HostVerb::Register => change.status.tried_credentials = current_credentials(change.view),
+        HostVerb::Register => {
+            change.status.tried_credentials = current_credentials(change.view);
+            if failure.kind == ProvisionerFailureKind::Identity {
+                let (message, generation) = (&failure.message, change.view.generation());
+                bmc_address::show_rejection(&mut change.status, message, generation, change.now);
+            }
+        }
         HostVerb::AttachDataImage { .. } | HostVerb::DetachDataImage => {
             data_image_failed(change, &failure.message);
         }
@@ -239,7 +246,7 @@ fn failed(
 fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> NextPass {
     change.memory.blocked = None;
     match (verb, value) {
-        (HostVerb::Register, VerbValue::NodeId(id)) => registered(change, id),
+        (HostVerb::Register, VerbValue::Registered(host)) => registered(change, host),
         (HostVerb::CheckCapacity, VerbValue::Capacity(is_free)) => {
             return capacity(change, is_free);
         }
@@ -306,8 +313,15 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
     NextPass::Now
 }
 
-fn registered(change: &mut StatusChange<'_>, id: String) {
+fn registered(change: &mut StatusChange<'_>, host: RegisteredHost) {
+    let RegisteredHost { node_id: id, address_check } = host;
     let credentials = current_credentials(change.view);
+    let (check, generation) = (address_check.as_ref(), change.view.generation());
+    bmc_address::show_check(&mut change.status, check, generation, change.now);
+    if address_check.is_some() {
+        change.event("BMCAddressChanged", "Changed the address of the BMC");
+    }
+    change.remove_annotation(ACCEPT_REPLACED_MACHINE);
     if change.status.provisioning.id != id {
         change.memory.is_adopted = false;
         change.event("Registered", "Registered new host");

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
 use kube_resources::hosts::conditions::{ConditionStatus, ConditionUpdate, set_condition};
 use kube_resources::hosts::host_status::{BareMetalHostStatus, HostErrorType};
 
+use super::super::provisioner::DIFFERENT_MACHINE;
 use super::action::HostAction;
 use super::inputs::{BmcAccessState, HostView};
 
@@ -113,7 +115,9 @@ pub(super) fn wait(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
         return None;
     }
     let condition = scheduled(&view.status.conditions)?;
-    if condition.observed_generation != view.generation() {
+    let is_accepted = condition.reason == DIFFERENT_MACHINE
+        && view.annotations().contains_key(ACCEPT_REPLACED_MACHINE);
+    if condition.observed_generation != view.generation() || is_accepted {
         return None;
     }
     let left = next_attempt(condition)?.duration_since(now);

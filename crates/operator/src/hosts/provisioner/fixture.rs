@@ -213,7 +213,7 @@ impl HostProvisioner for FixtureProvisioner {
                 state.two_calls("register", ProvisionerWaitReason::Verifying, REGISTRATION_WAIT)?;
             }
             let node_id = state.node_id.get_or_insert_with(|| "temporary-fake-id".to_owned());
-            Ok(RegisteredHost { node_id: node_id.clone() })
+            Ok(RegisteredHost { node_id: node_id.clone(), address_check: None })
         })
     }
 

@@ -11,15 +11,16 @@ use kube_resources::hosts::hardware_data::HardwareDetails;
 use kube_resources::hosts::host_firmware_components::FirmwareComponentVersion;
 use kube_resources::hosts::preprovisioning_image::RamdiskFormat;
 
+pub(super) use outcome::DIFFERENT_MACHINE;
 pub use outcome::{
     ProvisionerFailure, ProvisionerFailureKind, ProvisionerWait, ProvisionerWaitReason,
     VerbOutcome, VerbStop,
 };
 pub use requests::{
-    AdoptionRequest, BmcAccess, BmcEventRequest, DeprovisionRequest, FirmwareChanges,
-    FirmwareSettingsReading, HostDeployRequest, HostHealth, HostKey, HostObservation,
-    InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest, PullSecret,
-    RegisteredHost, RegistrationRequest, ServicingRequest,
+    AdoptionRequest, BmcAccess, BmcAddressCheck, BmcEventRequest, DeprovisionRequest,
+    FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth, HostKey,
+    HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
+    PullSecret, RegisteredHost, RegistrationRequest, ServicingRequest,
 };
 
 /// A provisioning service. Every verb can be repeated: it continues where the last call ended.

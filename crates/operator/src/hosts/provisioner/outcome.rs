@@ -10,6 +10,9 @@ pub(super) const SHORT_WAIT: Duration = Duration::from_secs(3);
 /// Time until the next call while something long is running.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 
+/// Reason of conditions: a changed BMC address leads to another machine.
+pub(in super::super) const DIFFERENT_MACHINE: &str = "DifferentMachine";
+
 /// The value of a verb that is done, or why it is not.
 pub type VerbOutcome<T> = Result<T, VerbStop>;
 
@@ -125,6 +128,8 @@ pub struct ProvisionerFailure {
 pub enum ProvisionerFailureKind {
     /// Registration.
     Registration,
+    /// Verification of the machine behind a changed BMC address.
+    Identity,
     /// Adoption of a provisioned host.
     Adoption,
     /// Inspection.
@@ -148,7 +153,7 @@ impl ProvisionerFailureKind {
     #[must_use]
     pub const fn error_type(self) -> HostErrorType {
         match self {
-            Self::Registration | Self::Removal => HostErrorType::Registration,
+            Self::Registration | Self::Identity | Self::Removal => HostErrorType::Registration,
             Self::Adoption => HostErrorType::ProvisionedRegistration,
             Self::Inspection => HostErrorType::Inspection,
             Self::Preparation => HostErrorType::Preparation,
@@ -163,6 +168,7 @@ impl ProvisionerFailureKind {
     pub const fn condition_reason(self) -> &'static str {
         match self {
             Self::Registration => "RegistrationFailed",
+            Self::Identity => DIFFERENT_MACHINE,
             Self::Adoption => "AdoptionFailed",
             Self::Inspection => "InspectionFailed",
             Self::Preparation => "PreparationFailed",
@@ -178,7 +184,7 @@ impl ProvisionerFailureKind {
     #[must_use]
     pub const fn event_reason(self) -> &'static str {
         match self {
-            Self::Registration => "RegistrationError",
+            Self::Registration | Self::Identity => "RegistrationError",
             Self::Adoption => "ProvisionedRegistrationError",
             Self::Inspection => "InspectionError",
             Self::Preparation => "PreparationError",

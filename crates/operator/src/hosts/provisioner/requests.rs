@@ -94,6 +94,8 @@ pub struct RegistrationRequest {
     pub current_custom_deploy: Option<CustomDeploy>,
     /// Whether a system that the service did not install runs on the host.
     pub runs_foreign_system: bool,
+    /// Accept another machine behind a changed BMC address.
+    pub accepts_replaced_machine: bool,
     /// The credentials differ from those that were tried last.
     pub credentials_changed: bool,
     /// Try again although the last attempt failed.
@@ -111,6 +113,25 @@ pub struct RegistrationRequest {
 pub struct RegisteredHost {
     /// Identifier at the service.
     pub node_id: String,
+    /// How the machine behind a changed BMC address was verified; `None` if the address did not change.
+    pub address_check: Option<BmcAddressCheck>,
+}
+
+/// Why a changed BMC address was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BmcAddressCheck {
+    /// It leads to the registered machine.
+    SameMachine {
+        /// The values that were compared.
+        identity: String,
+    },
+    /// The user accepted the machine.
+    Accepted,
+    /// The service cannot identify machines.
+    NotVerified {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// How to inspect.

@@ -4,18 +4,21 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{DETACHED, INSPECT, REBOOT, STATUS};
+use kube_resources::hosts::annotations::{
+    ACCEPT_REPLACED_MACHINE, DETACHED, INSPECT, REBOOT, STATUS,
+};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use serde_json::{Value, json};
 
 use super::lab::HostLab;
 use crate::hosts::decide::{
-    BmcAccessState, HostAction, HostCompanions, HostLimits, HostMemory, HostVerb, HostView,
-    NextPass, VerbValue, apply, decide,
+    BMC_ADDRESS_VERIFIED, BmcAccessState, HostAction, HostCompanions, HostLimits, HostMemory,
+    HostVerb, HostView, NextPass, VerbValue, apply, decide,
 };
 use crate::hosts::provisioner::fixture::FixtureProvisioner;
 use crate::hosts::provisioner::{
-    HostHealth, HostObservation, ProvisionerFailureKind as Kind, ProvisionerWaitReason, VerbStop,
+    BmcAddressCheck, HostHealth, HostObservation, ProvisionerFailureKind as Kind,
+    ProvisionerWaitReason, RegisteredHost, VerbStop,
 };
 
 fn now() -> Timestamp {
@@ -191,28 +194,26 @@ fn what_is_not_known_is_read_first() {
 #[test]
 fn outcomes_change_the_state() {
     let nothing = || Ok(VerbValue::Nothing);
+    let registered = || {
+        let host = RegisteredHost { node_id: "n".into(), address_check: None };
+        Ok(VerbValue::Registered(host))
+    };
     let failed = |kind| Err(VerbStop::failed(kind, "no"));
     let waits = |reason| Err(VerbStop::started(reason));
     for (state, spec, verb, outcome, expected) in [
-        (
-            "registering",
-            json!({}),
-            HostVerb::Register,
-            Ok(VerbValue::NodeId("n".into())),
-            "inspecting ",
-        ),
+        ("registering", json!({}), HostVerb::Register, registered(), "inspecting "),
         (
             "registering",
             json!({"inspectionMode": "disabled"}),
             HostVerb::Register,
-            Ok(VerbValue::NodeId("n".into())),
+            registered(),
             "preparing ",
         ),
         (
             "registering",
             json!({"externallyProvisioned": true}),
             HostVerb::Register,
-            Ok(VerbValue::NodeId("n".into())),
+            registered(),
             "externally provisioned ",
         ),
         (
@@ -222,13 +223,7 @@ fn outcomes_change_the_state() {
             failed(Kind::Registration),
             "registering registration error",
         ),
-        (
-            "available",
-            json!({}),
-            HostVerb::Register,
-            Ok(VerbValue::NodeId("n".into())),
-            "available ",
-        ),
+        ("available", json!({}), HostVerb::Register, registered(), "available "),
         (
             "inspecting",
             json!({}),
@@ -449,4 +444,56 @@ fn hardware_data_is_newer_than_a_restored_status() {
     let HostAction::Update(update) = decide(&view, now()) else { panic!("nothing to write") };
     assert_eq!(update.status.hardware.unwrap().hostname.as_deref(), Some("new"));
     assert_eq!(update.status.provisioning.state.as_str(), "provisioned");
+}
+
+#[test]
+fn a_changed_bmc_address_is_shown() {
+    let rejected = || Err(VerbStop::failed(Kind::Identity, "another machine"));
+    let registered = |address_check| {
+        Ok(VerbValue::Registered(RegisteredHost { node_id: "node".into(), address_check }))
+    };
+    let same = || BmcAddressCheck::SameMachine { identity: "serial number A1".into() };
+    let unknown = || BmcAddressCheck::NotVerified { reason: "stock Ironic".into() };
+    let (companions, memory, policy) = (companions(), memory(true), HostLimits::default());
+    let mut host = host("provisioned", json!({}), json!({ACCEPT_REPLACED_MACHINE: ""}));
+    for (outcome, expected, error) in [
+        (registered(None), None, None),
+        (registered(Some(same())), Some("True/SameMachine/serial number A1"), None),
+        (registered(None), Some("True/SameMachine/serial number A1"), None),
+        (rejected(), Some("False/DifferentMachine/another machine"), Some("registration error")),
+        // The user restored the address.
+        (registered(None), Some("True/Unchanged/"), None),
+        (registered(Some(unknown())), Some("Unknown/NotVerified/stock Ironic"), None),
+    ] {
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        let is_done = outcome.is_ok();
+        let update = apply(&view, &HostVerb::Register, outcome, now());
+        let conditions = update.status.conditions.iter();
+        let shown = conditions.clone().find(|condition| condition.type_ == BMC_ADDRESS_VERIFIED);
+        let shown = shown.map(|it| format!("{}/{}/{}", it.status, it.reason, it.message));
+        assert_eq!(shown.as_deref(), expected);
+        let kind = update.status.error_type.as_ref().map(|kind| kind.as_str().to_owned());
+        assert_eq!(kind.as_deref(), error);
+        let removed = &update.patch.removed_annotations;
+        assert_eq!(removed.iter().any(|key| key == ACCEPT_REPLACED_MACHINE), is_done);
+        host.status = Some(*update.status);
+    }
+}
+
+#[test]
+fn a_machine_that_the_user_accepts_is_registered_at_once() {
+    let (companions, memory, policy) = (companions(), memory(true), HostLimits::default());
+    for (kind, annotations, expected) in [
+        (Kind::Identity, json!({}), "wait Some"),
+        (Kind::Identity, json!({ACCEPT_REPLACED_MACHINE: ""}), "Register"),
+        (Kind::Registration, json!({ACCEPT_REPLACED_MACHINE: ""}), "wait Some"),
+    ] {
+        let mut host = host("provisioned", json!({}), annotations.clone());
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        let failed = Err(VerbStop::failed(kind, "no"));
+        host.status = Some(*apply(&view, &HostVerb::Register, failed, now()).status);
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        let action = summary(&decide(&view, now()));
+        assert!(action.starts_with(expected), "{kind:?} {annotations}: {action}");
+    }
 }

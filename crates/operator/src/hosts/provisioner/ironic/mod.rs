@@ -13,6 +13,7 @@ mod event_subscriptions;
 mod firmware;
 mod inspection;
 mod lookup;
+mod machine_check;
 mod node;
 mod node_changes;
 mod patch;

@@ -22,6 +22,8 @@ pub(super) struct NodeResponse {
     #[serde(deserialize_with = "object")]
     pub(super) driver_info: Map<String, Value>,
     #[serde(deserialize_with = "object")]
+    pub(super) driver_internal_info: Map<String, Value>,
+    #[serde(deserialize_with = "object")]
     pub(super) instance_info: Map<String, Value>,
     #[serde(deserialize_with = "object")]
     pub(super) properties: Map<String, Value>,
@@ -195,6 +197,11 @@ impl NodeState {
 }
 
 impl NodeResponse {
+    /// Whether the service has used the BMC.
+    pub(super) fn is_verified(&self) -> bool {
+        !matches!(self.provision_state, NodeState::Enroll | NodeState::Verifying)
+    }
+
     /// The running step, such as `deploy.write_image`.
     pub(super) fn step(&self) -> Option<String> {
         [&self.deploy_step, &self.clean_step, &self.service_step].into_iter().find_map(|step| {

@@ -35,6 +35,12 @@ impl IronicCalls<'_> {
         };
         self.check_support(host, bmc.address.bmc_type, request)?;
         let existing = self.existing_node(host).await?;
+        let address_check = match &existing {
+            Some(node) if node.is_verified() && is_address_changed(node, bmc) => {
+                Some(self.check_machine(node, host, bmc, request).await?)
+            }
+            Some(_) | None => None,
+        };
         let external_url = self.external_url(bmc).await;
         let (node, is_new) = match existing {
             Some(node) => (node, false),
@@ -57,11 +63,14 @@ impl IronicCalls<'_> {
         }
         let node = self.patch(node, patch).await?;
         self.ensure_ports(host, request, &node).await?;
-        let registered = self.verify(node, request, is_access_changed).await?;
+        if address_check.is_some() {
+            self.probe(&node).await;
+        }
+        let node_id = self.verify(node, request, is_access_changed).await?;
         if ramdisk.is_none() && self.settings.ramdisk.is_built_per_host && request.needs_ramdisk {
             return Err(VerbStop::running(ProvisionerWaitReason::RamdiskImage, None));
         }
-        Ok(registered)
+        Ok(RegisteredHost { node_id, address_check })
     }
 
     /// Whether BMC type and service support what the host needs.
@@ -215,7 +224,7 @@ impl IronicCalls<'_> {
         node: NodeResponse,
         request: &RegistrationRequest,
         is_access_changed: bool,
-    ) -> VerbOutcome<RegisteredHost> {
+    ) -> VerbOutcome<String> {
         let verifying = ProvisionerWaitReason::Verifying;
         match node.provision_state {
             NodeState::Enroll => {
@@ -254,7 +263,7 @@ impl IronicCalls<'_> {
                 if is_access_changed || request.restart_on_failure {
                     self.check_access(&node).await?;
                 }
-                Ok(RegisteredHost { node_id: node.uuid })
+                Ok(node.uuid)
             }
         }
     }
@@ -293,6 +302,16 @@ impl ExternalHttpUrl {
             Self::Unchanged => {}
         }
     }
+}
+
+/// Whether driver or address of the BMC differ from those of the node.
+fn is_address_changed(node: &NodeResponse, bmc: &BmcAccess) -> bool {
+    let wanted = bmc.driver_info();
+    let differs = |key: &&str| wanted.get(*key) != node.driver_info.get(*key);
+    node.driver.as_deref().is_some_and(|driver| driver != bmc.address.bmc_type.driver)
+        || ["redfish_address", "redfish_system_id", "ipmi_address", "ipmi_port"]
+            .iter()
+            .any(|key| differs(&key))
 }
 
 /// Driver, interfaces and the fields of `driver_info` for the BMC. Returns whether they change.

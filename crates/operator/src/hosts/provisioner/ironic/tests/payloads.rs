@@ -13,6 +13,7 @@ use super::recording::{RecordedService, fixture, show, with_settings};
 use crate::hosts::provisioner::{
     BmcEventRequest, FirmwareChanges, HostDeployRequest, HostProvisioner, InspectionRequest,
     PowerOffRequest, PreparationRequest, PullSecret, RegistrationRequest, ServicingRequest,
+    VerbStop,
 };
 
 fn settings(variables: &[(&str, &str)], is_built_per_host: bool) -> IronicProvisionerSettings {
@@ -612,4 +613,53 @@ async fn a_deployment_is_removed_if_its_step_cannot_be_aborted() {
         assert_eq!(outcome, "started aborting");
         assert_eq!(service.changes(), [format!("PUT NODE/states/provision {target}")]);
     }
+}
+
+#[tokio::test]
+async fn a_new_bmc_address_must_lead_to_the_same_machine() {
+    let identity = "POST /v1/ferrite/bmc-identity";
+    let found = |serial: &str| json!({"serial_number": serial, "mac_addresses": []});
+    let active = || {
+        json!({"provision_state": "active",
+            "driver_internal_info": {"bmc": {"serial_number": "A1", "system_uuid": null}}})
+    };
+    let enroll = || json!({"provision_state": "enroll"});
+    for (node, response, accepts, expected, is_changed) in [
+        (active(), found("A1"), false, "done SameMachine", true),
+        (active(), found("B2"), false, "failed Identity", false),
+        (active(), found("B2"), true, "done Accepted", true),
+        (active(), json!({}), false, "failed Identity", false),
+        // Not Ferrite, or without permission.
+        (active(), json!(404), false, "done NotVerified", true),
+        (active(), json!(403), false, "done NotVerified", true),
+        // The BMC does not respond or rejects the password.
+        (active(), json!(504), false, "failed Registration", false),
+        (active(), json!(400), false, "failed Registration", false),
+        (active(), json!(500), false, "not ready", false),
+        // Nothing is known about a machine that was never reached.
+        (enroll(), found("B2"), false, "started", true),
+    ] {
+        let case = format!("{node} {response} {accepts}");
+        let mut service = fixture(Some(node), &[(identity, response)]);
+        service.set_address("redfish-virtualmedia://192.0.2.9/redfish/v1/Systems/1");
+        let request =
+            RegistrationRequest { accepts_replaced_machine: accepts, ..Default::default() };
+        let outcome = service.provisioner.register(&service.host, &request).await;
+        let shown = match &outcome {
+            Ok(registered) => {
+                let check = format!("{:?}", registered.address_check.as_ref().unwrap());
+                format!("done {}", check.split(' ').next().unwrap())
+            }
+            Err(VerbStop::Failed(failure)) => format!("failed {:?}", failure.kind),
+            Err(_) => show(&outcome),
+        };
+        assert!(shown.starts_with(expected), "{case}: {shown}");
+        let patches = service.changes().iter().any(|change| change.contains("redfish_address"));
+        assert_eq!(patches, is_changed, "{case}: {:?}", service.changes());
+    }
+    // Another password is no other address.
+    let service = fixture(Some(active()), &[(identity, found("B2"))]);
+    let request = RegistrationRequest { credentials_changed: true, ..Default::default() };
+    let registered = service.provisioner.register(&service.host, &request).await.unwrap();
+    assert_eq!(registered.address_check, None);
 }

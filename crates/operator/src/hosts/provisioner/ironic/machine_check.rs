@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Verifies that a new BMC address leads to the machine of the node, before the node gets the address.
+
+use ironic_client::{Method, percent_encode};
+use serde_json::json;
+
+use super::super::outcome::{ProvisionerFailureKind, VerbOutcome, VerbStop};
+use super::super::requests::{BmcAccess, BmcAddressCheck, ManagedHost, RegistrationRequest};
+use super::calls::IronicCalls;
+use super::node::NodeResponse;
+use crate::hosts::decide::{HostIdentity, IdentityComparison, compare, rejection};
+
+impl IronicCalls<'_> {
+    /// Compares the machine of the node with the one behind the new address. Only Ferrite can read which
+    /// machine that is; another Ironic gets the address unverified, as from Metal3.
+    pub(super) async fn check_machine(
+        &self,
+        node: &NodeResponse,
+        host: &ManagedHost,
+        bmc: &BmcAccess,
+        request: &RegistrationRequest,
+    ) -> VerbOutcome<BmcAddressCheck> {
+        if request.accepts_replaced_machine {
+            return Ok(BmcAddressCheck::Accepted);
+        }
+        let body = json!({"driver": bmc.address.bmc_type.driver, "driver_info": bmc.driver_info()});
+        let path = "/v1/ferrite/bmc-identity";
+        let found = match self.transport.request(Method::POST, path, Some(&body)).await {
+            Ok(found) => found,
+            Err(error) if matches!(error.status, Some(403 | 404 | 405)) => {
+                let reason = format!("the service cannot identify machines: {}", error.message);
+                return Ok(BmcAddressCheck::NotVerified { reason });
+            }
+            Err(error) if matches!(error.status, Some(400 | 502 | 504)) => {
+                return Err(self.failed(format!(
+                    "the machine at the new spec.bmc.address cannot be identified, and the host keeps \
+                     its old address: {}",
+                    error.message
+                )));
+            }
+            Err(error) => return Err(self.stop(error)),
+        };
+        let found: HostIdentity = serde_json::from_value(found).unwrap_or_default();
+        match compare(&known_identity(node, host, request), &found) {
+            IdentityComparison::Same(identity) => Ok(BmcAddressCheck::SameMachine { identity }),
+            other => {
+                let message = rejection(&other).unwrap_or_default();
+                Err(VerbStop::failed(ProvisionerFailureKind::Identity, message))
+            }
+        }
+    }
+
+    /// Lets Ferrite read again which machine the node is. A failure leaves what it knows.
+    pub(super) async fn probe(&self, node: &NodeResponse) {
+        let path = format!("/v1/ferrite/nodes/{}/bmc", percent_encode(&node.uuid));
+        if let Err(error) = self.transport.request(Method::POST, &path, None).await {
+            tracing::debug!(node = node.uuid, error = error.message, "BMC was not probed");
+        }
+    }
+}
+
+/// What the service and the inspection know about the machine.
+fn known_identity(
+    node: &NodeResponse,
+    host: &ManagedHost,
+    request: &RegistrationRequest,
+) -> HostIdentity {
+    let probed = node.driver_internal_info.get("bmc").cloned().unwrap_or_default();
+    let mut identity: HostIdentity = serde_json::from_value(probed).unwrap_or_default();
+    identity.mac_addresses.clone_from(&request.nic_mac_addresses);
+    identity.mac_addresses.extend(host.boot_mac_address.clone());
+    identity
+}
