@@ -159,6 +159,14 @@ async fn firmware_and_volumes_are_changed() {
     wait_for("applied settings", &settings, "a", applied).await;
     let machine = lab.machine(0);
     assert_eq!(machine.bios_attribute("BootDelaySeconds"), Some(json!(7)));
+    let recorded = |settings: &Option<HostFirmwareSettings>| {
+        let settings = settings.as_ref().unwrap();
+        let mut conditions = settings.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|found| {
+            found.type_ == "Applied" && found.observed_generation == settings.metadata.generation
+        })
+    };
+    wait_for("recorded settings", &settings, "a", recorded).await;
     lab.hosts.until("a", "available", |host| is_settled(host, "available")).await;
 
     let volumes = json!({"hardwareRAIDVolumes": [

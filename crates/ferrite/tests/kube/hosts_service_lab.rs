@@ -12,7 +12,7 @@ use fleet_sim::{
     FaultRule, FleetConfig, Personality, SimulatedAgentConfig, SimulatedFleet, SimulatedMachine,
 };
 use http_probe::ServerProcess;
-use ironic_client::{Api, ApiTarget};
+use ironic_client::{Api, ApiTarget, Method};
 use operator::hosts::controller::{HostControllerSettings, RamdiskImages};
 use operator::hosts::provisioner::ironic::{IronicProvisioner, IronicProvisionerSettings};
 use serde_json::{Value, json};
@@ -100,6 +100,14 @@ impl ServiceLab {
 
     pub(crate) fn machine(&self, index: u32) -> SimulatedMachine {
         self.fleet.machine(index).unwrap()
+    }
+
+    /// The node of a host.
+    pub(crate) async fn node(&self, host: &str) -> Value {
+        let url = format!("http://{}", self.address);
+        let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
+        let path = format!("/v1/nodes/{}~{host}", self.hosts.namespace.name);
+        api.send(Method::GET, &path, None).await.unwrap()
     }
 
     pub(crate) fn add_fault(&self, rule: &str) {

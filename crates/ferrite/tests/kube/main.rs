@@ -10,6 +10,7 @@ mod cluster_wide;
 mod control_plane;
 mod documentation;
 mod host_claims;
+mod hosts_bmc_address;
 mod hosts_fixture;
 mod hosts_lab;
 mod hosts_service;

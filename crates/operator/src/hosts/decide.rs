@@ -31,7 +31,9 @@ use kube_resources::hosts::host_status::{HostErrorType, HostProvisioningState, O
 pub use action::{HostAction, HostEvent, HostPatch, HostUpdate, HostVerb, NextPass, VerbValue};
 pub use apply::apply;
 pub use back_off::{MAX_BACK_OFF, RETRY_SCHEDULED};
-pub use bmc_address::{BMC_ADDRESS_VERIFIED, HostIdentity, IdentityComparison, compare, rejection};
+pub use bmc_address::{
+    BMC_ADDRESS_VERIFIED, HostIdentity, IdentityComparison, address_rejection, compare_identities,
+};
 pub use deployment_failures::DEPLOYMENT_FAILED;
 pub use firmware::{effective_root_device_hints, preparing_firmware, servicing_firmware};
 pub use inputs::{BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView};

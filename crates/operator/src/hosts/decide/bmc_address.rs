@@ -61,7 +61,7 @@ pub enum IdentityComparison {
 /// Compares the registered machine with the one behind a new address. MAC addresses count only if
 /// nothing else is known, because BMCs do not list all NICs.
 #[must_use]
-pub fn compare(expected: &HostIdentity, found: &HostIdentity) -> IdentityComparison {
+pub fn compare_identities(expected: &HostIdentity, found: &HostIdentity) -> IdentityComparison {
     let uuid = |identity: &HostIdentity| identity.system_uuid.as_deref().and_then(usable_uuid);
     let serial = |identity: &HostIdentity| {
         identity
@@ -131,7 +131,7 @@ fn is_usable_serial(text: &str) -> bool {
 
 /// The error of a host whose new address leads to another machine, or perhaps does.
 #[must_use]
-pub fn rejection(comparison: &IdentityComparison) -> Option<String> {
+pub fn address_rejection(comparison: &IdentityComparison) -> Option<String> {
     let problem = match comparison {
         IdentityComparison::Same(_) => return None,
         IdentityComparison::Different { expected, found } => {
@@ -245,7 +245,7 @@ mod tests {
             (identity(UUID, "", &["0a"]), identity(other, "", &["0a"]), "different"),
             (identity(UUID, "", &["0a"]), identity(UUID, "", &["0c"]), "same"),
         ] {
-            let compared = match compare(&expected, &found) {
+            let compared = match compare_identities(&expected, &found) {
                 IdentityComparison::Same(_) => "same",
                 IdentityComparison::Different { .. } => "different",
                 IdentityComparison::Unknown => "unknown",
@@ -256,12 +256,14 @@ mod tests {
 
     #[test]
     fn a_rejection_names_both_machines_and_the_way_out() {
-        let compared = compare(&identity(UUID, "A1", &[]), &identity("", "B2", &[]));
-        let text = rejection(&compared).unwrap();
+        let compared = compare_identities(&identity(UUID, "A1", &[]), &identity("", "B2", &[]));
+        let text = address_rejection(&compared).unwrap();
         for part in ["expected serial number A1, found serial number B2", ACCEPT_REPLACED_MACHINE] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(rejection(&IdentityComparison::Unknown).unwrap().contains("cannot be verified"));
-        assert_eq!(rejection(&IdentityComparison::Same(String::new())), None);
+        assert!(
+            address_rejection(&IdentityComparison::Unknown).unwrap().contains("cannot be verified")
+        );
+        assert_eq!(address_rejection(&IdentityComparison::Same(String::new())), None);
     }
 }

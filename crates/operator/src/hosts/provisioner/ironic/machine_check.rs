@@ -8,7 +8,9 @@ use super::super::outcome::{ProvisionerFailureKind, VerbOutcome, VerbStop};
 use super::super::requests::{BmcAccess, BmcAddressCheck, ManagedHost, RegistrationRequest};
 use super::calls::IronicCalls;
 use super::node::NodeResponse;
-use crate::hosts::decide::{HostIdentity, IdentityComparison, compare, rejection};
+use crate::hosts::decide::{
+    HostIdentity, IdentityComparison, address_rejection, compare_identities,
+};
 
 impl IronicCalls<'_> {
     /// Compares the machine of the node with the one behind the new address. Only Ferrite can read which
@@ -27,7 +29,7 @@ impl IronicCalls<'_> {
         let path = "/v1/ferrite/bmc-identity";
         let found = match self.transport.request(Method::POST, path, Some(&body)).await {
             Ok(found) => found,
-            Err(error) if matches!(error.status, Some(403 | 404 | 405)) => {
+            Err(error) if matches!(error.status, Some(403..=405)) => {
                 let reason = format!("the service cannot identify machines: {}", error.message);
                 return Ok(BmcAddressCheck::NotVerified { reason });
             }
@@ -41,10 +43,10 @@ impl IronicCalls<'_> {
             Err(error) => return Err(self.stop(error)),
         };
         let found: HostIdentity = serde_json::from_value(found).unwrap_or_default();
-        match compare(&known_identity(node, host, request), &found) {
+        match compare_identities(&known_identity(node, host, request), &found) {
             IdentityComparison::Same(identity) => Ok(BmcAddressCheck::SameMachine { identity }),
-            other => {
-                let message = rejection(&other).unwrap_or_default();
+            other @ (IdentityComparison::Different { .. } | IdentityComparison::Unknown) => {
+                let message = address_rejection(&other).unwrap_or_default();
                 Err(VerbStop::failed(ProvisionerFailureKind::Identity, message))
             }
         }

@@ -307,11 +307,12 @@ impl ExternalHttpUrl {
 /// Whether driver or address of the BMC differ from those of the node.
 fn is_address_changed(node: &NodeResponse, bmc: &BmcAccess) -> bool {
     let wanted = bmc.driver_info();
-    let differs = |key: &&str| wanted.get(*key) != node.driver_info.get(*key);
-    node.driver.as_deref().is_some_and(|driver| driver != bmc.address.bmc_type.driver)
+    let differs = |key: &str| wanted.get(key) != node.driver_info.get(key);
+    let driver = bmc.address.bmc_type.driver;
+    node.driver.as_deref().is_some_and(|current| current != driver)
         || ["redfish_address", "redfish_system_id", "ipmi_address", "ipmi_port"]
-            .iter()
-            .any(|key| differs(&key))
+            .into_iter()
+            .any(differs)
 }
 
 /// Driver, interfaces and the fields of `driver_info` for the BMC. Returns whether they change.
