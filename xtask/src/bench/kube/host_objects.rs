@@ -124,8 +124,12 @@ pub(super) fn inspected_hardware(client: &mut ProbeClient) -> Result<Value> {
     Ok(hardware)
 }
 
-/// Fails unless there are `expected` hosts, and all are available without an error.
-pub(super) fn check_hosts(client: &mut ProbeClient, expected: usize) -> Result<()> {
+/// Describes a host that is not available, or a wrong number of hosts. `None` if all `expected` hosts are
+/// available without an error.
+pub(super) fn find_unavailable(
+    client: &mut ProbeClient,
+    expected: usize,
+) -> Result<Option<String>> {
     let mut found = 0;
     let mut next = String::new();
     loop {
@@ -136,7 +140,9 @@ pub(super) fn check_hosts(client: &mut ProbeClient, expected: usize) -> Result<(
         }
         let page = response.json();
         for host in page["items"].as_array().context("the list has no items")? {
-            check_host(host)?;
+            if let Some(problem) = problem_of(host) {
+                return Ok(Some(problem));
+            }
             found += 1;
         }
         match page["metadata"]["continue"].as_str() {
@@ -144,23 +150,18 @@ pub(super) fn check_hosts(client: &mut ProbeClient, expected: usize) -> Result<(
             _ => break,
         }
     }
-    if found != expected {
-        bail!("there are {found} hosts instead of {expected}");
-    }
-    Ok(())
+    Ok((found != expected).then(|| format!("there are {found} hosts instead of {expected}")))
 }
 
-fn check_host(host: &Value) -> Result<()> {
-    let status = &host["status"];
+fn problem_of(host: &Value) -> Option<String> {
+    let (name, status) = (&host["metadata"]["name"], &host["status"]);
     let state = status["provisioning"]["state"].as_str().unwrap_or_default();
     let error = status["errorMessage"].as_str().unwrap_or_default();
     if state != "available" || !error.is_empty() {
-        bail!("host {} is {state:?} with the error {error:?}", host["metadata"]["name"]);
+        return Some(format!("host {name} is {state:?} with the error {error:?}"));
     }
-    if status["hardware"]["nics"].as_array().is_none_or(Vec::is_empty) {
-        bail!("host {} has no hardware details", host["metadata"]["name"]);
-    }
-    Ok(())
+    let has_nics = status["hardware"]["nics"].as_array().is_some_and(|nics| !nics.is_empty());
+    (!has_nics).then(|| format!("host {name} has no hardware details"))
 }
 
 #[cfg(test)]
@@ -174,10 +175,10 @@ mod tests {
                 "provisioning": {"state": state}, "hardware": {"nics": nics}}})
         };
         let nics = json!([{"mac": "52:54:00:00:00:01"}]);
-        check_host(&host("available", "", nics.clone())).unwrap();
-        assert!(check_host(&host("preparing", "", nics.clone())).is_err());
-        assert!(check_host(&host("available", "power", nics)).is_err());
-        assert!(check_host(&host("available", "", json!([]))).is_err());
+        assert_eq!(problem_of(&host("available", "", nics.clone())), None);
+        assert!(problem_of(&host("preparing", "", nics.clone())).is_some());
+        assert!(problem_of(&host("available", "power", nics)).is_some());
+        assert!(problem_of(&host("available", "", json!([]))).is_some());
     }
 
     #[test]
