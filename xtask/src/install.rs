@@ -41,6 +41,11 @@ const SERVERS: &[RequiredPackage] = &[
         packages: &["mariadb-server-core", "mariadb-client-core"],
         is_installed: || mariadbd().is_some() && on_path("mariadb-install-db").is_some(),
     },
+    RequiredPackage {
+        description: "wrong clocks",
+        packages: &["faketime"],
+        is_installed: || on_path("faketime").is_some(),
+    },
 ];
 
 const PYTHON: &[RequiredPackage] = &[RequiredPackage {

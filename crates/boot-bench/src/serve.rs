@@ -53,7 +53,8 @@ pub(crate) async fn run(arguments: &BenchServeArguments, ready: impl FnOnce()) -
     // All transfers of a load have the same client address.
     settings.max_transfers_per_client = settings.max_transfers;
     let files = Arc::new(ServedDirectory::open(&arguments.folder)?);
-    let services = TftpServices { files: files.clone(), events: events.clone(), clock: wall_clock };
+    let services =
+        TftpServices { files: files.clone(), events: events.clone(), clock: Arc::new(wall_clock) };
     let tftp = TftpServer::bind(settings, services)?;
     let mut limits = BootHttpLimits::default();
     limits.max_connections_per_client = limits.max_connections;
@@ -63,8 +64,10 @@ pub(crate) async fn run(arguments: &BenchServeArguments, ready: impl FnOnce()) -
         tls: None,
         limits,
     };
-    let http =
-        BootHttpServer::bind(settings, BootHttpServices { files, events, clock: wall_clock })?;
+    let http = BootHttpServer::bind(
+        settings,
+        BootHttpServices { files, events, clock: Arc::new(wall_clock) },
+    )?;
     ready();
     // One task per server, as in `ferrite serve`.
     let (dhcp, tftp) = (tokio::spawn(dhcp.run()), tokio::spawn(tftp.run()));
@@ -92,7 +95,7 @@ fn bind_dhcp(
         tftp_file: None,
     };
     let directory = Arc::new(SameBootForAll { netboot });
-    let services = DhcpServices { directory, events, clock: wall_clock };
+    let services = DhcpServices { directory, events, clock: Arc::new(wall_clock) };
     let leases = DhcpLeases4::load(Box::new(DhcpLeaseFile::new(&arguments.leases)))?;
     Ok(Dhcp4Listener::bind(settings, leases, services)?)
 }

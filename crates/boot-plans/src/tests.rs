@@ -74,7 +74,9 @@ impl BootRig {
         let clock = Arc::new(AtomicI64::new(1_790_000_000_000_000));
         let ticking = Arc::clone(&clock);
         let now: store::StoreClock = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
-        let store = Store::open(&store::StoreSettings::in_dir(folder.path()), now.clone()).unwrap();
+        let store =
+            Store::open_with_clock(&store::StoreSettings::in_dir(folder.path()), now.clone())
+                .unwrap();
         let mut settings = BootServiceSettings::default();
         change(&mut settings);
         let mut image_settings =

@@ -11,6 +11,9 @@ use node_model::Timestamp;
 
 use crate::{BootStage, FirmwareArchitecture, HardwareAddress, dhcp4, dhcp6, tftp};
 
+/// Returns the current time, for DHCP leases and events.
+pub type BootClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// Receives boot events.
 pub trait BootEventRecorder: Send + Sync {
     /// Records an event. Called on the tasks that own the sockets, so it must not block.

@@ -10,15 +10,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_model::Timestamp;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::sockets::{self, SocketBindError};
 use crate::{
-    BootDirectory, BootEventRecorder, BootLookupError, BootSnapshot, DhcpLeaseStoreError,
-    HardwareAddress,
+    BootClock, BootDirectory, BootEventRecorder, BootLookupError, BootSnapshot,
+    DhcpLeaseStoreError, HardwareAddress,
 };
 
 /// The number of packets that may wait. Further packets are dropped, and clients send them again.
@@ -36,7 +35,7 @@ pub struct DhcpServices {
     /// Receives an event per handled packet.
     pub events: Arc<dyn BootEventRecorder>,
     /// Returns the current time.
-    pub clock: fn() -> Timestamp,
+    pub clock: BootClock,
 }
 
 /// The DHCP server cannot listen on an interface.

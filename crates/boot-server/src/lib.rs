@@ -33,7 +33,7 @@ pub use boot_directory::{
     BootDirectory, BootInstructions, BootLookupError, BootRequest, BootSnapshot, Netboot,
     NetbootTarget,
 };
-pub use boot_event::{BootEvent, BootEventDetail, BootEventRecorder};
+pub use boot_event::{BootClock, BootEvent, BootEventDetail, BootEventRecorder};
 pub use dhcp_codec::HardwareAddress;
 pub use dhcp_lease_index::{DhcpLeaseIndex, IndexedDhcpLeaseStore};
 pub use dhcp_lease_store::{

@@ -84,7 +84,9 @@ impl TestConductor {
             let now = now.clone();
             Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
         };
-        let store = Store::open(&store::StoreSettings::in_dir(data.path()), clock.clone()).unwrap();
+        let store =
+            Store::open_with_clock(&store::StoreSettings::in_dir(data.path()), clock.clone())
+                .unwrap();
         let conductor = Conductor::new(ConductorParts {
             registry,
             settings,

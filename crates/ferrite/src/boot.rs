@@ -14,7 +14,6 @@ use boot_server::{
     BootDirectory, BootEventRecorder, DhcpLeaseFile, DhcpLeaseIndex, DhcpLeaseStore, dhcp4, dhcp6,
     dns, http, mdns, tftp,
 };
-use node_model::Timestamp;
 use store::{Store, StoreClock};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -81,17 +80,17 @@ impl BootServers {
         services: &BootServices,
         store: &Store,
         data_dir: &Path,
-        clock: fn() -> Timestamp,
         tls: Option<&TlsService>,
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
         let (recorder, event_writer) = services.event_recorder();
         let recorder: Arc<dyn BootEventRecorder> =
             Arc::new(CountedBootEvents::new(Arc::new(recorder), metrics));
-        let http = bind_http(&http_addresses(config), services, &recorder, clock, None)?;
+        let clock = store.clock();
+        let http = bind_http(&http_addresses(config), services, &recorder, &clock, None)?;
         let https = match tls {
             Some(tls) => {
-                bind_http(&https_addresses(config), services, &recorder, clock, Some(tls))?
+                bind_http(&https_addresses(config), services, &recorder, &clock, Some(tls))?
             }
             None => Vec::new(),
         };
@@ -105,7 +104,7 @@ impl BootServers {
             let parts = tftp::TftpServices {
                 files: Arc::new(services.clone()),
                 events: Arc::clone(&recorder),
-                clock,
+                clock: Arc::clone(&clock),
             };
             let server = tftp::TftpServer::bind(settings, parts).with_context(|| {
                 format!(
@@ -120,14 +119,14 @@ impl BootServers {
             anyhow::Ok(boot_server::DhcpServices {
                 directory,
                 events: Arc::clone(&recorder),
-                clock,
+                clock: Arc::clone(&clock),
             })
         };
         let leases = LeaseStores::choose(config, services, store, data_dir)?;
         let dhcp4 = if servers.v4.interfaces.is_empty() {
             None
         } else {
-            let leases = dhcp4::DhcpLeases4::load(leases.open(LEASE_FILE_V4, clock).await?)
+            let leases = dhcp4::DhcpLeases4::load(leases.open(LEASE_FILE_V4).await?)
                 .context("cannot serve DHCP")?;
             let listener = dhcp4::Dhcp4Listener::bind(
                 servers.v4.clone(),
@@ -146,7 +145,7 @@ impl BootServers {
                 ignored: servers.v4.ignored,
                 first_stage_loaders: servers.v4.first_stage_loaders,
             };
-            let leases = dhcp6::DhcpLeases6::load(leases.open(LEASE_FILE_V6, clock).await?)
+            let leases = dhcp6::DhcpLeases6::load(leases.open(LEASE_FILE_V6).await?)
                 .context("cannot serve DHCPv6")?;
             let listener =
                 dhcp6::Dhcp6Listener::bind(settings, leases, dhcp_services(IpFamily::V6)?);
@@ -248,21 +247,18 @@ impl<'a> LeaseStores<'a> {
         Ok(Self::Files { index, data_dir })
     }
 
-    async fn open(
-        &self,
-        file: &str,
-        clock: fn() -> Timestamp,
-    ) -> anyhow::Result<Box<dyn DhcpLeaseStore>> {
+    async fn open(&self, file: &str) -> anyhow::Result<Box<dyn DhcpLeaseStore>> {
         match self {
             Self::Files { index, data_dir } => {
                 Ok(Box::new(index.indexed(Box::new(DhcpLeaseFile::new(data_dir.join(file))))))
             }
             Self::Database { store, data_dir } => {
                 let failed = "cannot serve DHCP";
+                let clock = store.clock();
                 DatabaseDhcpLeases::import(store, &data_dir.join(file), clock())
                     .await
                     .context(failed)?;
-                let leases = DatabaseDhcpLeases::open((*store).clone(), Arc::new(clock)).await;
+                let leases = DatabaseDhcpLeases::open((*store).clone(), clock).await;
                 Ok(Box::new(leases.context(failed)?))
             }
         }
@@ -328,7 +324,7 @@ fn bind_http(
     addresses: &[SocketAddr],
     services: &BootServices,
     recorder: &Arc<dyn BootEventRecorder>,
-    clock: fn() -> Timestamp,
+    clock: &StoreClock,
     tls: Option<&TlsService>,
 ) -> anyhow::Result<Vec<http::BootHttpServer>> {
     let mut servers = Vec::new();
@@ -338,7 +334,7 @@ fn bind_http(
         let parts = http::BootHttpServices {
             files: Arc::new(services.clone()),
             events: Arc::clone(recorder),
-            clock,
+            clock: Arc::clone(clock),
         };
         let option = if tls.is_some() { "boot.tls_listen" } else { "--boot-listen" };
         let server = http::BootHttpServer::bind(settings, parts).with_context(|| {

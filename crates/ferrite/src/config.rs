@@ -142,6 +142,10 @@ pub(crate) struct DatabaseSection {
     /// Durability of SQLite commits: `full` survives a power loss, `normal` only the end of the
     /// process.
     pub(crate) synchronous: Synchronous,
+    /// Seconds by which the clock of this host may differ from that of a database server, whose clock all
+    /// servers use for leases and due times. With a greater difference the server does not start; while it
+    /// runs, `ferrite_clock_beyond_tolerance` is 1.
+    pub(crate) clock_tolerance: u64,
 }
 
 /// Durability of SQLite commits.
@@ -278,7 +282,7 @@ impl Default for ApiSection {
 
 impl Default for DatabaseSection {
     fn default() -> Self {
-        Self { url: None, connections: 8, synchronous: Synchronous::Full }
+        Self { url: None, connections: 8, synchronous: Synchronous::Full, clock_tolerance: 10 }
     }
 }
 
@@ -446,6 +450,7 @@ impl Config {
                 Synchronous::Full => store::SqliteSynchronous::Full,
                 Synchronous::Normal => store::SqliteSynchronous::Normal,
             },
+            clock_tolerance: Duration::from_secs(self.database.clock_tolerance),
             ..store::StoreSettings::in_dir(data_dir)
         }
     }

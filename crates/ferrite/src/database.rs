@@ -3,15 +3,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use command_line::CliExitCode;
-use store::{SchemaUpgrade, Store, StoreClock, StoreOpenError};
+use store::{SchemaUpgrade, Store, StoreOpenError};
 
 use crate::config::Config;
 use crate::process::print_line;
-use crate::service::{now, prepare_data_dir};
+use crate::service::prepare_data_dir;
 use crate::{print_error, telemetry};
 
 /// Commands of `ferrite database`.
@@ -70,8 +69,7 @@ impl MigrateArguments {
             true => None,
             false => Some(prepare_data_dir(&data_dir, "--data-dir")?),
         };
-        let clock: StoreClock = Arc::new(now);
-        Ok(Store::migrate(&settings, &clock)?)
+        Ok(Store::migrate(&settings)?)
     }
 }
 

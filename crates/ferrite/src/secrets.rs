@@ -12,7 +12,6 @@ use store::{KeyStatus, RotationPhase, RotationProgress, RotationSummary, Store};
 
 use crate::config::Config;
 use crate::process::print_line;
-use crate::service::now;
 
 /// Commands of `ferrite secrets`.
 #[derive(Subcommand, Debug)]
@@ -97,8 +96,7 @@ impl SecretsArguments {
             // The command must not create a database at a mistyped path.
             bail!("the data directory {} does not exist; give --data-dir", data_dir.display());
         }
-        Store::open(&config.store_with_keys(&data_dir)?, Arc::new(now))
-            .context("cannot open the database")
+        Store::open(&config.store_with_keys(&data_dir)?).context("cannot open the database")
     }
 }
 

@@ -68,9 +68,9 @@ impl FerriteService {
     ) -> anyhow::Result<Self> {
         let pxe_filter = PxeFilter::new(&config.pxe_filter)
             .context("cannot use pxe_filter.dhcp_hostsdir; create the directory first")?;
-        let clock: StoreClock = Arc::new(now);
-        let store = Store::open(&config.store_with_keys(data_dir)?, clock.clone())
-            .context("cannot open the database")?;
+        let store =
+            Store::open(&config.store_with_keys(data_dir)?).context("cannot open the database")?;
+        let clock = store.clock();
         let hostname = config.conductor.host.clone().unwrap_or_else(host_name);
         let tls_service = tls::open(config, &store, data_dir, now).await?.map(Arc::new);
         let client_trust = tls::client_trust(config, tls_service.as_deref())?;
@@ -106,6 +106,8 @@ impl FerriteService {
         let metrics = Metrics::new();
         let collector = Box::new(telemetry::ConductorMetrics(conductor.clone()));
         metrics.register(|registry| registry.register_collector(collector));
+        let collector = Box::new(telemetry::ClockMetrics(store.clone()));
+        metrics.register(|registry| registry.register_collector(collector));
         let listen = api.listen;
         let app = App::new(AppParts {
             config: api,
@@ -135,8 +137,7 @@ impl FerriteService {
         let boot = match &boot {
             Some(services) => {
                 let tls = tls_service.as_deref();
-                let bound =
-                    BootServers::bind(config, services, &store, data_dir, now, tls, &metrics);
+                let bound = BootServers::bind(config, services, &store, data_dir, tls, &metrics);
                 Some(bound.await?)
             }
             None => None,

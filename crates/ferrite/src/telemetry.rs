@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs on standard error, and the conductor's counters for `/metrics`.
+//! Logs on standard error, and the metrics of conductor and clock for `/metrics`.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use conductor::{Conductor, ConductorCounters};
@@ -11,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use store::Store;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LogSection;
@@ -78,6 +80,38 @@ impl Collector for ConductorMetrics {
             MetricType::Gauge,
         )?;
         gauge.encode(metric)
+    }
+}
+
+/// Compares the clock of this host with the database server when metrics are requested.
+pub(crate) struct ClockMetrics(pub(crate) Store);
+
+impl std::fmt::Debug for ClockMetrics {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("ClockMetrics").finish_non_exhaustive()
+    }
+}
+
+impl Collector for ClockMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let status = self.0.clock_status();
+        let ahead = ConstGauge::new(
+            Duration::from_micros(status.ahead_micros.unsigned_abs()).as_secs_f64(),
+        );
+        let metric = encoder.encode_descriptor(
+            "clock_difference_seconds",
+            "Difference of the clock of this host from the database server",
+            None,
+            MetricType::Gauge,
+        )?;
+        ahead.encode(metric)?;
+        let metric = encoder.encode_descriptor(
+            "clock_beyond_tolerance",
+            "1 if the difference is greater than database.clock_tolerance",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(i64::from(status.beyond_tolerance)).encode(metric)
     }
 }
 

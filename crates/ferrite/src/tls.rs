@@ -340,7 +340,7 @@ mod tests {
     fn open_store(folder: &Path) -> Store {
         let clock = AtomicI64::new(0);
         let tick = move || Timestamp(clock.fetch_add(1, Ordering::Relaxed));
-        Store::open(&StoreSettings::in_dir(folder), Arc::new(tick)).unwrap()
+        Store::open_with_clock(&StoreSettings::in_dir(folder), Arc::new(tick)).unwrap()
     }
 
     /// All processes that share a database use one CA, and it is renewed in place.

@@ -34,7 +34,8 @@ fn bench(synchronous: SqliteSynchronous) {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = StoreSettings::in_dir(dir.path());
     settings.synchronous = synchronous;
-    let store = Store::open(&settings, Arc::new(|| Timestamp(1_800_000_000_000_000))).unwrap();
+    let store =
+        Store::open_with_clock(&settings, Arc::new(|| Timestamp(1_800_000_000_000_000))).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let ids: Vec<NodeId> = (0..NODES).map(|_| NodeId::random()).collect();
 

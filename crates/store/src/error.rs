@@ -164,6 +164,17 @@ pub enum StoreOpenError {
         /// The newest supported schema.
         known: i64,
     },
+    /// The clock of this host differs too much from that of the database server.
+    #[error(
+        "the clock of this host is {ahead_seconds} seconds ahead of the database server, and \
+         database.clock_tolerance is {tolerance_seconds} seconds; synchronise both with NTP"
+    )]
+    ClockDiffers {
+        /// Negative if the host is behind.
+        ahead_seconds: i64,
+        /// The greatest accepted difference.
+        tolerance_seconds: u64,
+    },
     /// The sealing keys are missing, unreadable, or not those the database was written with.
     #[error("cannot use {from}")]
     Key {

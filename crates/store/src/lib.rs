@@ -12,6 +12,7 @@
 mod agent_log;
 mod boot_plans;
 mod certificate_authority;
+mod clock;
 mod dhcp_leases;
 mod engine;
 mod error;
@@ -42,6 +43,7 @@ mod value;
 mod writer;
 
 pub use certificate_authority::StoredAuthority;
+pub use clock::{ClockStatus, StoreClock};
 pub use dhcp_leases::StoredDhcpLease;
 pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;
@@ -62,7 +64,7 @@ pub use sealing_key::{SealError, new_key};
 pub use search::NodeMatch;
 pub use secrets::NodeSecrets;
 pub use settings::{SqliteSynchronous, StoreSettings};
-pub use store::{Store, StoreClock};
+pub use store::Store;
 pub use tables::allocation::{AllocationColumn, AllocationFilter};
 pub use tables::audit_log::{AuditColumn, AuditFilter};
 pub use tables::chassis::{ChassisColumn, ChassisFilter};

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::StoreOpenError;
 use crate::key_source::{KEY_FILE, KeyFile, KeySource};
@@ -20,6 +21,9 @@ pub struct StoreSettings {
     pub connections: usize,
     /// Durability of SQLite commits.
     pub synchronous: SqliteSynchronous,
+    /// How far the clock of this host may differ from that of a database server. With a greater difference
+    /// the store does not open.
+    pub clock_tolerance: Duration,
     /// Where the sealing keys come from; by default the file `secrets.key` in the data directory.
     pub key_source: Option<Arc<dyn KeySource>>,
 }
@@ -49,6 +53,7 @@ impl StoreSettings {
             url: None,
             connections: 8,
             synchronous: SqliteSynchronous::default(),
+            clock_tolerance: Duration::from_secs(10),
             key_source: None,
         }
     }

@@ -9,6 +9,7 @@ use node_model::{NodeId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use crate::clock::{ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now};
 use crate::engine::DatabaseSession;
 use crate::engine::job::{PendingRead, PendingWrite, run_read};
 use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
@@ -21,9 +22,6 @@ use crate::reader::StoreReader;
 use crate::settings::{DatabaseAddress, StoreSettings};
 use crate::writer::{PendingEffects, StoreWriter};
 
-/// Source of the current time; tests pass a manual clock.
-pub type StoreClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// Handle to the database. Clones share connections and threads.
 #[derive(Clone)]
 pub struct Store(Arc<StoreInner>);
@@ -35,13 +33,15 @@ struct StoreInner {
 }
 
 enum StorageEngine {
-    Sqlite { sqlite: Arc<Sqlite>, scans: Arc<Semaphore> },
+    Sqlite { sqlite: Arc<Sqlite>, scans: Arc<Semaphore>, _clock_thread: Option<HostClockThread> },
     Server(WorkerPool),
 }
 
 /// State shared by all connections.
 pub(crate) struct StoreShared {
     pub(crate) clock: StoreClock,
+    /// The clock behind `clock`; `None` if the caller gave one.
+    pub(crate) followed_clock: Option<Arc<FollowedClock>>,
     pub(crate) keys: KeyRing,
     /// Highest journal sequence number below which no gap can still be filled.
     pub(crate) settled_seq: AtomicI64,
@@ -53,8 +53,23 @@ pub(crate) struct StoreShared {
 
 impl Store {
     /// Connects, runs outstanding migrations, and loads the sealing keys. Creates the key file on
-    /// the first start.
-    pub fn open(settings: &StoreSettings, clock: StoreClock) -> Result<Self, StoreOpenError> {
+    /// the first start. The time is that of the database server, or with SQLite that of this host.
+    pub fn open(settings: &StoreSettings) -> Result<Self, StoreOpenError> {
+        Self::open_with(settings, None)
+    }
+
+    /// Opens the store with another clock, for tests.
+    pub fn open_with_clock(
+        settings: &StoreSettings,
+        clock: StoreClock,
+    ) -> Result<Self, StoreOpenError> {
+        Self::open_with(settings, Some(clock))
+    }
+
+    fn open_with(
+        settings: &StoreSettings,
+        clock: Option<StoreClock>,
+    ) -> Result<Self, StoreOpenError> {
         create_data_dir(settings)?;
         match settings.address()? {
             DatabaseAddress::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
@@ -68,13 +83,11 @@ impl Store {
     }
 
     /// Runs outstanding migrations without opening the store. Waits for other processes that do the same.
-    pub fn migrate(
-        settings: &StoreSettings,
-        clock: &StoreClock,
-    ) -> Result<SchemaUpgrade, StoreOpenError> {
+    pub fn migrate(settings: &StoreSettings) -> Result<SchemaUpgrade, StoreOpenError> {
         create_data_dir(settings)?;
-        let run =
-            |session: &mut dyn DatabaseSession| migrate(session, &settings.key_source(), clock().0);
+        let run = |session: &mut dyn DatabaseSession| {
+            migrate(session, &settings.key_source(), host_now().0)
+        };
         match settings.address()? {
             DatabaseAddress::Sqlite(path) => {
                 let connection = Sqlite::connect(&path, settings.synchronous)?;
@@ -123,7 +136,7 @@ impl Store {
         E: From<StoreError> + Send + 'static,
     {
         let (sqlite, scans) = match &self.0.engine {
-            StorageEngine::Sqlite { sqlite, scans } => (Arc::clone(sqlite), Arc::clone(scans)),
+            StorageEngine::Sqlite { sqlite, scans, .. } => (Arc::clone(sqlite), Arc::clone(scans)),
             StorageEngine::Server(workers) => return read_on_server(workers, closure).await,
         };
         // Wait for the permit here: waiting for a connection would block a thread.
@@ -172,6 +185,19 @@ impl Store {
         self.0.shared.position.subscribe()
     }
 
+    /// The time of the store, which all parts of the process use.
+    #[must_use]
+    pub fn clock(&self) -> StoreClock {
+        Arc::clone(&self.0.shared.clock)
+    }
+
+    /// How the clock of this host compares to that of the database server.
+    #[must_use]
+    pub fn clock_status(&self) -> ClockStatus {
+        let followed = self.0.shared.followed_clock.as_ref();
+        followed.map_or_else(ClockStatus::default, |clock| clock.status())
+    }
+
     /// Nodes woken by committed transactions. Returns the receiver once, then `None`.
     #[must_use]
     pub fn take_wakes(&self) -> Option<mpsc::UnboundedReceiver<NodeId>> {
@@ -214,13 +240,18 @@ impl Store {
     fn open_sqlite(
         settings: &StoreSettings,
         path: &Path,
-        clock: StoreClock,
+        clock: Option<StoreClock>,
     ) -> Result<Self, StoreOpenError> {
         let connection = Sqlite::connect(path, settings.synchronous)?;
+        let clock = match clock {
+            Some(clock) => OpenedClock::Given(clock),
+            None => OpenedClock::Followed(FollowedClock::of_host(settings.clock_tolerance).into()),
+        };
         let prepared = Sqlite::in_transaction(&connection, |session| {
-            prepare_database(session, settings, &clock)
+            prepare_database(session, settings, clock)
         })?;
-        Ok(Self::new(prepared, clock, |shared| StorageEngine::Sqlite {
+        Ok(Self::new(prepared, |shared| StorageEngine::Sqlite {
+            _clock_thread: shared.followed_clock.clone().map(HostClockThread::start),
             sqlite: Arc::new(Sqlite::start(path, connection, shared)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
         }))
@@ -229,24 +260,39 @@ impl Store {
     fn open_server(
         settings: &StoreSettings,
         server: DatabaseServer,
-        clock: StoreClock,
+        clock: Option<StoreClock>,
     ) -> Result<Self, StoreOpenError> {
-        let prepared =
-            server.with_first_session(|session| prepare_database(session, settings, &clock))?;
+        let prepared = server.with_first_session(|session| {
+            let clock = match clock {
+                Some(clock) => OpenedClock::Given(clock),
+                None => OpenedClock::Followed(
+                    FollowedClock::of_server(session, settings.clock_tolerance)?.into(),
+                ),
+            };
+            prepare_database(session, settings, clock)
+        })?;
         let connections = settings.connections.max(1);
-        Ok(Self::new(prepared, clock, |shared| {
+        Ok(Self::new(prepared, |shared| {
             StorageEngine::Server(WorkerPool::start(server, connections, &shared))
         }))
     }
 
     fn new(
         prepared: PreparedDatabase,
-        clock: StoreClock,
         engine: impl FnOnce(Arc<StoreShared>) -> StorageEngine,
     ) -> Self {
         let (wakes, receiver) = mpsc::unbounded_channel();
+        let (clock, followed_clock) = match prepared.clock {
+            OpenedClock::Given(clock) => (clock, None),
+            OpenedClock::Followed(followed) => {
+                let read = Arc::clone(&followed);
+                let clock: StoreClock = Arc::new(move || read.now());
+                (clock, Some(followed))
+            }
+        };
         let shared = Arc::new(StoreShared {
             clock,
+            followed_clock,
             keys: prepared.keys,
             settled_seq: AtomicI64::new(prepared.journal_end),
             members: Mutex::new(prepared.members),
@@ -287,8 +333,25 @@ fn create_data_dir(settings: &StoreSettings) -> Result<(), StoreOpenError> {
         .map_err(|source| StoreOpenError::DataDir { path: settings.data_dir.clone(), source })
 }
 
+/// The clock of a store that is being opened.
+enum OpenedClock {
+    /// The caller's.
+    Given(StoreClock),
+    Followed(Arc<FollowedClock>),
+}
+
+impl OpenedClock {
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Given(clock) => clock(),
+            Self::Followed(clock) => clock.now(),
+        }
+    }
+}
+
 /// Result of preparing a database before the store exists.
 struct PreparedDatabase {
+    clock: OpenedClock,
     keys: KeyRing,
     journal_end: i64,
     members: ClusterMembers,
@@ -299,9 +362,9 @@ struct PreparedDatabase {
 fn prepare_database(
     session: &mut dyn DatabaseSession,
     settings: &StoreSettings,
-    clock: &StoreClock,
+    clock: OpenedClock,
 ) -> Result<PreparedDatabase, StoreOpenError> {
-    let now = clock();
+    let now = clock.now();
     let source = settings.key_source();
     migrate(session, &source, now.0)?;
     let keys = KeyRing::load_or_create(session, &source)?;
@@ -309,7 +372,7 @@ fn prepare_database(
     let mut members = ClusterMembers::default();
     let journal_end =
         journal::settled_end(session, 0, now, &mut members).map_err(StoreOpenError::Prepare)?;
-    Ok(PreparedDatabase { keys, journal_end, members })
+    Ok(PreparedDatabase { clock, keys, journal_end, members })
 }
 
 async fn read_on_server<T, E>(

@@ -90,7 +90,7 @@ impl PolicyFixture {
             synchronous: SqliteSynchronous::Normal,
             ..StoreSettings::in_dir(data.path())
         };
-        let store = Store::open(&settings, Arc::clone(&clock)).unwrap();
+        let store = Store::open_with_clock(&settings, Arc::clone(&clock)).unwrap();
         let conductor = Conductor::new(conductor::ConductorParts {
             store: store.clone(),
             registry: build_registry(

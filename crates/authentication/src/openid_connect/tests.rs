@@ -369,7 +369,8 @@ async fn signs_browsers_in() {
     let key = TestKey::p256();
     let (service, published) = start(vec![key.public("k")]).await;
     let data = tempfile::tempdir().unwrap();
-    let store = Store::open(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
+    let store =
+        Store::open_with_clock(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
     let provider = OpenIdProvider::new(settings(&service)).unwrap();
     let now = Instant::now();
     let redirect_uri = "https://ferrite.example/ui/oidc/callback";
@@ -446,7 +447,8 @@ async fn clients_with_a_secret_authenticate() {
     let key = TestKey::p256();
     let (service, _) = start(vec![key.public("k")]).await;
     let data = tempfile::tempdir().unwrap();
-    let store = Store::open(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
+    let store =
+        Store::open_with_clock(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
     let file = data.path().join("secret");
     std::fs::write(&file, "s:1\n").unwrap();
     let settings = OpenIdSettings { client_secret_file: Some(file), ..settings(&service) };
@@ -472,7 +474,8 @@ async fn authenticates_requests_with_tokens_and_sessions() {
     let key = TestKey::p256();
     let (service, published) = start(vec![key.public("k")]).await;
     let data = tempfile::tempdir().unwrap();
-    let store = Store::open(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
+    let store =
+        Store::open_with_clock(&StoreSettings::in_dir(data.path()), Arc::new(|| NOW)).unwrap();
     let enabled =
         AuthSettings { openid_connect: Some(settings(&service)), ..AuthSettings::default() };
     let opened = Authenticator::open(&enabled, store.clone(), Arc::new(|| NOW)).await.unwrap();

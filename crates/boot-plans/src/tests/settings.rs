@@ -14,7 +14,8 @@ use crate::{BootServiceSettings, BootServices, ImageSettings};
 async fn rejects_invalid_settings_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let now: store::StoreClock = Arc::new(|| Timestamp(0));
-    let store = Store::open(&store::StoreSettings::in_dir(folder.path()), now.clone()).unwrap();
+    let store =
+        Store::open_with_clock(&store::StoreSettings::in_dir(folder.path()), now.clone()).unwrap();
     type Change = fn(&mut BootServiceSettings);
     let cases: [(Change, &str); 11] = [
         (|boot| boot.https_url = Some("http://10.0.0.1".to_owned()), "boot.https_url"),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use connection_limits::{ConnectionLimits, ConnectionTable};
-use node_model::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -19,7 +18,7 @@ use super::files::HttpFiles;
 use super::request::MAX_HEAD_BYTES;
 use super::status::BootHttpStatus;
 use crate::sockets::{self, SocketBindError};
-use crate::{BootEvent, BootEventDetail, BootEventRecorder};
+use crate::{BootClock, BootEvent, BootEventDetail, BootEventRecorder};
 
 /// The settings of the HTTP server.
 #[derive(Debug, Clone)]
@@ -63,7 +62,7 @@ pub struct BootHttpServices {
     /// Receives an event per request.
     pub events: Arc<dyn BootEventRecorder>,
     /// Returns the current time.
-    pub clock: fn() -> Timestamp,
+    pub clock: BootClock,
 }
 
 /// An HTTP server with a bound socket.

@@ -12,7 +12,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use boot_media::Content;
-use node_model::Timestamp;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
@@ -22,7 +21,7 @@ use super::files::{TftpFiles, TftpOpenError, netascii};
 use super::packet::{TftpErrorCode, TftpRequest, TftpRequestError, error_message};
 use super::transfer::{TftpLimits, TftpOutbox, TftpOutcome, TftpProgress, TftpTransfer};
 use crate::sockets::{self, SocketBindError};
-use crate::{BootEvent, BootEventDetail, BootEventRecorder};
+use crate::{BootClock, BootEvent, BootEventDetail, BootEventRecorder};
 
 /// The settings of the TFTP server.
 #[derive(Debug, Clone)]
@@ -51,7 +50,7 @@ pub struct TftpServices {
     /// Receives an event per transfer.
     pub events: Arc<dyn BootEventRecorder>,
     /// Returns the current time.
-    pub clock: fn() -> Timestamp,
+    pub clock: BootClock,
 }
 
 /// A TFTP server with a bound socket.

@@ -409,7 +409,7 @@ async fn serves_files_and_rejects_other_requests() {
     let services = TftpServices {
         files: Arc::new(TestTftpFiles),
         events: events.clone(),
-        clock: || Timestamp::from_secs(5),
+        clock: Arc::new(|| Timestamp::from_secs(5)),
     };
     let settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
     let server = TftpServer::bind(settings, services).unwrap();
@@ -440,7 +440,7 @@ async fn limits_transfers_per_client() {
     let services = TftpServices {
         files: Arc::new(TestTftpFiles),
         events: Arc::new(TftpEvents::default()),
-        clock: || Timestamp::from_secs(5),
+        clock: Arc::new(|| Timestamp::from_secs(5)),
     };
     let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
     settings.max_transfers_per_client = 3;
@@ -467,7 +467,7 @@ async fn limits_unacknowledged_transfers_per_client() {
     let services = TftpServices {
         files: Arc::new(TestTftpFiles),
         events: events.clone(),
-        clock: || Timestamp::from_secs(5),
+        clock: Arc::new(|| Timestamp::from_secs(5)),
     };
     let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
     settings.max_unacknowledged_per_client = 2;
@@ -511,7 +511,7 @@ async fn a_slow_open_delays_only_its_own_client() {
     let services = TftpServices {
         files: Arc::new(TestTftpFiles),
         events: events.clone(),
-        clock: || Timestamp::from_secs(5),
+        clock: Arc::new(|| Timestamp::from_secs(5)),
     };
     let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
     settings.max_transfers_per_client = 2;

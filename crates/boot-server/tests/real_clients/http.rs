@@ -37,7 +37,7 @@ fn start(
     let services = BootHttpServices {
         files: Arc::new(ServedDirectory::open(lab.directory.path().join("root")).unwrap()),
         events: events.clone(),
-        clock: wall_clock,
+        clock: Arc::new(wall_clock),
     };
     lab.serve("server", move || BootHttpServer::bind(settings, services).unwrap().run())
 }

@@ -255,7 +255,11 @@ impl BootEventRecorder for RecordedEvents {
 }
 
 pub(crate) fn services(events: &Arc<RecordedEvents>) -> DhcpServices {
-    DhcpServices { directory: Arc::new(NetbootAll), events: events.clone(), clock: wall_clock }
+    DhcpServices {
+        directory: Arc::new(NetbootAll),
+        events: events.clone(),
+        clock: Arc::new(wall_clock),
+    }
 }
 
 pub(crate) fn wall_clock() -> Timestamp {

@@ -136,7 +136,7 @@ fn two_thousand_concurrent_transfers_complete() {
     let services = TftpServices {
         files: Arc::new(OneFile(vec![7; SIZE].into())),
         events: Arc::new(RecordedEvents::default()),
-        clock: wall_clock,
+        clock: Arc::new(wall_clock),
     };
     let _server = lab.serve("server", move || {
         let mut settings = TftpSettings::new("127.0.0.1:69".parse().unwrap());

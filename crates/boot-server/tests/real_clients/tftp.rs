@@ -27,7 +27,7 @@ pub(crate) fn serve(
     let services = TftpServices {
         files: Arc::new(ServedDirectory::open(&root).unwrap()),
         events: events.clone(),
-        clock: wall_clock,
+        clock: Arc::new(wall_clock),
     };
     let mut settings = TftpSettings::new(address.parse().unwrap());
     settings.interface = Some(interface.into());

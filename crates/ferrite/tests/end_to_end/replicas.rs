@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two processes share a database server: both serve all nodes, one works on each, and when one is killed
-//! the other completes its jobs.
+//! the other completes its jobs. The clocks of their hosts do not matter.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use http_probe::{ProbeClient, ServerProcess};
 use serde_json::json;
 
 use crate::journal;
-use crate::test_process::TestHome;
+use crate::test_database::{EndToEndDatabase, SERVER_VARIABLES};
+use crate::test_process::{TestHome, output_of};
 
 const NODES: usize = 24;
 /// Timeout of a job, including the lease of a killed process.
@@ -21,30 +24,52 @@ const STAGES: &[(&str, &[&str])] = &[
     ("active", &["deploying", "active"]),
 ];
 
+/// How far the clock of a host is ahead, in seconds.
+#[derive(Clone, Copy)]
+enum HostClock {
+    Right,
+    Ahead(u64),
+}
+
 #[test]
 fn on_postgresql() {
-    run_with_two_servers("FERRITE_TEST_POSTGRES");
+    run_with_two_servers("FERRITE_TEST_POSTGRES", HostClock::Right);
 }
 
 #[test]
 fn on_mariadb() {
-    run_with_two_servers("FERRITE_TEST_MARIADB");
+    run_with_two_servers("FERRITE_TEST_MARIADB", HostClock::Right);
 }
 
-fn run_with_two_servers(variable: &str) {
-    let Ok(url) = std::env::var(variable) else {
-        let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
-        assert!(!required, "{variable} is not set, and FERRITE_TEST_SERVERS=required");
-        println!("skipped: {variable} is not set");
-        return;
-    };
+#[test]
+fn with_one_clock_an_hour_ahead() {
+    run_with_two_servers("FERRITE_TEST_POSTGRES", HostClock::Ahead(3600));
+}
+
+#[test]
+fn a_wrong_clock_is_reported_at_the_start() {
+    for variable in SERVER_VARIABLES {
+        let Some(database) = EndToEndDatabase::create(variable) else { continue };
+        let home = TestHome::new();
+        let mut command = server_command(&home, "ahead", &database.url);
+        set_clock(&mut command, HostClock::Ahead(3600));
+        let output = output_of(&mut command);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("seconds ahead of the database server"), "{error}");
+        assert!(error.contains("database.clock_tolerance"), "{error}");
+    }
+}
+
+fn run_with_two_servers(variable: &str, second_clock: HostClock) {
+    let Some(database) = EndToEndDatabase::create(variable) else { return };
     let (first_home, second_home) = (TestHome::new(), TestHome::new());
-    let one = serve(&first_home, "one", &url);
+    let one = serve(&first_home, "one", &database.url, HostClock::Right);
     // Both need the same key for sealed secrets.
     std::fs::create_dir(second_home.path("data")).unwrap();
     std::fs::copy(first_home.path("data/secrets.key"), second_home.path("data/secrets.key"))
         .unwrap();
-    let two = serve(&second_home, "two", &url);
+    let two = serve(&second_home, "two", &database.url, second_clock);
     let mut clients = [one.client(), two.client()];
 
     let nodes: Vec<String> = (0..NODES).map(|n| enrol(&mut clients[n % 2], n)).collect();
@@ -67,13 +92,35 @@ fn run_with_two_servers(variable: &str) {
     }
 }
 
-/// Starts a process with this host name. Leases are short, so that those of the killed process expire
-/// soon.
-fn serve(home: &TestHome, host: &str, url: &str) -> ServerProcess {
+/// Starts a process with this host name.
+fn serve(home: &TestHome, host: &str, url: &str, clock: HostClock) -> ServerProcess {
+    let mut command = server_command(home, host, url);
+    set_clock(&mut command, clock);
+    command.env("FERRITE_DATABASE__CLOCK_TOLERANCE", "7200");
+    ServerProcess::start(&mut command, &home.path("log")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Leases are short, so that those of the killed process expire soon.
+fn server_command(home: &TestHome, host: &str, url: &str) -> Command {
     let mut command = home.command();
     command.args(["--auth", "none", "--database", url]);
     command.env("FERRITE_CONDUCTOR__HOST", host).env("FERRITE_CONDUCTOR__LEASE_SECONDS", "6");
-    ServerProcess::start(&mut command, &home.path("log")).unwrap_or_else(|error| panic!("{error}"))
+    command
+}
+
+/// Changes the wall clock of a process with libfaketime.
+fn set_clock(command: &mut Command, clock: HostClock) {
+    let HostClock::Ahead(seconds) = clock else { return };
+    command.env("LD_PRELOAD", faketime_library()).env("FAKETIME", format!("+{seconds}s"));
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
+
+/// Where Debian's package `faketime` has its library.
+fn faketime_library() -> PathBuf {
+    let folder = format!("/usr/lib/{}-linux-gnu/faketime", std::env::consts::ARCH);
+    let library = PathBuf::from(folder).join("libfaketime.so.1");
+    assert!(library.exists(), "{} is missing; install faketime", library.display());
+    library
 }
 
 fn enrol(client: &mut ProbeClient, number: usize) -> String {

@@ -12,6 +12,7 @@ use super::DatabaseSession;
 use super::job::{PendingRead, ReadJob, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
+use crate::clock::{ClockObservation, FollowedClock, OBSERVATION_INTERVAL};
 use crate::error::{StoreError, StoreOpenError};
 use crate::reader::StoreReader;
 use crate::store::StoreShared;
@@ -136,13 +137,22 @@ impl WorkerPool {
                     .expect("the process may start a few threads")
             })
             .collect();
-        let (polled, shared) = (Arc::clone(&queue), Arc::clone(shared));
+        let (polled, watched) = (Arc::clone(&queue), Arc::clone(shared));
         threads.push(
             std::thread::Builder::new()
                 .name("store-journal".to_owned())
-                .spawn(move || watch_journal(&polled, &shared))
+                .spawn(move || watch_journal(&polled, &watched))
                 .expect("the process may start a few threads"),
         );
+        if let Some(clock) = shared.followed_clock.clone() {
+            let queue = Arc::clone(&queue);
+            threads.push(
+                std::thread::Builder::new()
+                    .name("store-clock".to_owned())
+                    .spawn(move || follow_clock(&queue, &clock))
+                    .expect("the process may start a few threads"),
+            );
+        }
         Self { queue, threads: Mutex::new(threads) }
     }
 
@@ -245,6 +255,25 @@ fn watch_journal(queue: &JobQueue, shared: &StoreShared) {
             Ok(Ok(_)) | Err(_) => {}
             // Followers get the same error from their own reads; retry at the next poll.
             Ok(Err(error)) => tracing::debug!(%error, "journal end query failed"),
+        }
+    }
+}
+
+/// Compares the time of the store with the clock of the server in regular intervals.
+fn follow_clock(queue: &JobQueue, clock: &FollowedClock) {
+    while queue.wait_until_closed(OBSERVATION_INTERVAL) {
+        let (reply, result) = oneshot::channel();
+        let closure = |reader: &mut StoreReader<'_>| ClockObservation::of_server(reader.session);
+        queue.push(DatabaseJob::Read(Box::new(PendingRead { closure, reply })));
+        match result.blocking_recv() {
+            Ok(Ok(observed)) => {
+                if let Some(observed) = observed.if_exact() {
+                    clock.observe(observed);
+                }
+            }
+            // The server is unreachable: time advances with the monotonic clock meanwhile.
+            Ok(Err(error)) => tracing::debug!(%error, "clock of the database server not read"),
+            Err(_) => {}
         }
     }
 }

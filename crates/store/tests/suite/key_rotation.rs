@@ -38,7 +38,7 @@ fn other_process(db: &TestDatabase, folder: &std::path::Path) -> Result<Store, S
         settings.url = Some(format!("sqlite:{}", path.display()));
     }
     let now = db.now();
-    Store::open(&settings, Arc::new(move || now))
+    Store::open_with_clock(&settings, Arc::new(move || now))
 }
 
 fn seal_password(db: &TestDatabase, name: &str, password: &str) -> NodeId {
@@ -298,7 +298,7 @@ fn keys_of_other_sources_are_rotated(db: &TestDatabase) {
     let mut settings = db.settings.clone();
     settings.key_source = Some(source.clone());
     let now = db.now();
-    let open = || Store::open(&settings, Arc::new(move || now));
+    let open = || Store::open_with_clock(&settings, Arc::new(move || now));
     match open() {
         Err(StoreOpenError::Key { from, source: SealError::Missing }) => {
             assert_eq!(from, "the test");

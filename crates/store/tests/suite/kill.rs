@@ -83,5 +83,5 @@ fn child_process_that_is_killed() {
 }
 
 fn open(directory: &std::path::Path) -> Store {
-    Store::open(&StoreSettings::in_dir(directory), Arc::new(|| Timestamp(0))).unwrap()
+    Store::open_with_clock(&StoreSettings::in_dir(directory), Arc::new(|| Timestamp(0))).unwrap()
 }

@@ -10,6 +10,7 @@
 mod agent_logs;
 mod boot_plans;
 mod certificate_authority;
+mod clock;
 mod corrupt_values;
 mod dhcp_leases;
 mod identity;

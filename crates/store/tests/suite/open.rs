@@ -152,7 +152,7 @@ fn database_urls_are_checked() {
     let open = |url: &str| {
         let mut settings = StoreSettings::in_dir(dir.path());
         settings.url = Some(url.to_owned());
-        Store::open(&settings, Arc::new(|| Timestamp(0))).map(Store::close)
+        Store::open_with_clock(&settings, Arc::new(|| Timestamp(0))).map(Store::close)
     };
     for url in ["oracle://x", "nothing", "sqlite:", "postgresql://[", "mysql://host:port/x"] {
         assert!(matches!(open(url), Err(StoreOpenError::Address { .. })), "{url}");
@@ -189,8 +189,9 @@ fn server_errors_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = StoreSettings::in_dir(dir.path());
         settings.url = Some(format!("{server}/nowhere"));
-        let error =
-            Store::open(&settings, Arc::new(|| Timestamp(0))).map(Store::close).unwrap_err();
+        let error = Store::open_with_clock(&settings, Arc::new(|| Timestamp(0)))
+            .map(Store::close)
+            .unwrap_err();
         let message = chain(&error);
         assert!(message.ends_with(expected), "{message}");
         assert_readable(&message);

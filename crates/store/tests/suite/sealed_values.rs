@@ -207,7 +207,7 @@ fn open_copy(database: &Path, kept: Option<&(&str, &str)>) -> Result<(), StoreOp
     }
     drop(connection);
     let settings = StoreSettings::in_dir(dir.path());
-    Store::open(&settings, Arc::new(|| Timestamp(0))).map(Store::close)
+    Store::open_with_clock(&settings, Arc::new(|| Timestamp(0))).map(Store::close)
 }
 
 fn missing_key_file_is_noticed(db: &TestDatabase) {

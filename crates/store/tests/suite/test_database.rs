@@ -126,7 +126,7 @@ impl TestDatabase {
 fn open(settings: &StoreSettings, clock: &Arc<AtomicI64>) -> Result<Store, StoreOpenError> {
     let clock = Arc::clone(clock);
     let clock: StoreClock = Arc::new(move || Timestamp(clock.load(Ordering::SeqCst)));
-    Store::open(settings, clock)
+    Store::open_with_clock(settings, clock)
 }
 
 /// A database on a server, dropped at the end of the test.

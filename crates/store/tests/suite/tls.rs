@@ -26,7 +26,7 @@ fn server(db: &TestDatabase) -> Option<(String, String)> {
 fn open(db: &TestDatabase, url: &str) -> String {
     let mut settings = db.settings.clone();
     settings.url = Some(url.to_owned());
-    match Store::open(&settings, Arc::new(|| Timestamp(1_800_000_000_000_000))) {
+    match Store::open_with_clock(&settings, Arc::new(|| Timestamp(1_800_000_000_000_000))) {
         Ok(store) => {
             store.close();
             String::new()
@@ -117,7 +117,7 @@ fn unusable_settings_are_reported(db: &TestDatabase) {
         let found = open(db, &format!("{url}?{query}"));
         assert!(found.contains(expected), "{query}: {found}");
     }
-    let error = Store::open(
+    let error = Store::open_with_clock(
         &store::StoreSettings { url: Some(format!("{url}?sslmode=x")), ..db.settings.clone() },
         Arc::new(|| Timestamp(0)),
     )

@@ -159,7 +159,7 @@ async fn authenticator(dir: &Path, cost: u32) -> Authenticator {
     let file = dir.join("htpasswd");
     let hash = bcrypt::hash("right", cost).unwrap();
     std::fs::write(&file, format!("admin:{hash}\n")).unwrap();
-    let store = Store::open(&StoreSettings::in_dir(dir), Arc::new(|| NOW)).unwrap();
+    let store = Store::open_with_clock(&StoreSettings::in_dir(dir), Arc::new(|| NOW)).unwrap();
     let settings = AuthSettings::htpasswd(file);
     Authenticator::open(&settings, store, Arc::new(|| NOW)).await.unwrap().0
 }

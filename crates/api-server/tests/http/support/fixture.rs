@@ -95,7 +95,8 @@ impl Fixture {
         change(&mut config);
         let data = tempfile::tempdir().unwrap();
         let clock: StoreClock = Arc::new(|| NOW);
-        let store = Store::open(&StoreSettings::in_dir(data.path()), Arc::clone(&clock)).unwrap();
+        let store = Store::open_with_clock(&StoreSettings::in_dir(data.path()), Arc::clone(&clock))
+            .unwrap();
         let (authenticator, _) =
             Authenticator::open(&config.auth, store.clone(), Arc::clone(&clock)).await.unwrap();
         let conductor = ConductorInfo {
@@ -129,7 +130,7 @@ impl Fixture {
 
     /// Opens the same database as another process would.
     pub(crate) fn open_again(&self) -> Store {
-        Store::open(&StoreSettings::in_dir(self.data.path()), Arc::new(|| NOW)).unwrap()
+        Store::open_with_clock(&StoreSettings::in_dir(self.data.path()), Arc::new(|| NOW)).unwrap()
     }
 
     /// Inserts a node after applying `change`.

@@ -83,7 +83,7 @@ impl TestHttpServer {
         let services = BootHttpServices {
             files: Arc::new(files),
             events: Arc::new(EventChannel(sender)),
-            clock: || Timestamp(0),
+            clock: Arc::new(|| Timestamp(0)),
         };
         let mut settings = BootHttpSettings::new("127.0.0.1:0".parse().unwrap());
         settings.limits = limits;
