@@ -61,6 +61,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     },
     Migration::new(13, "rotation of the sealing key", KEY_ROTATION),
     Migration::new(14, "DHCP leases", DHCP_LEASES),
+    Migration::new(15, "commit markers", COMMIT_MARKERS),
 ];
 
 impl Migration {
@@ -341,6 +342,13 @@ const DHCP_LEASES: &[&str] = &[
     "CREATE UNIQUE INDEX dhcp_leases_address_unique ON dhcp_leases (address)",
     "CREATE INDEX dhcp_leases_changed_at ON dhcp_leases (changed_at)",
     "CREATE INDEX dhcp_leases_expires_at ON dhcp_leases (expires_at)",
+];
+
+/// One row per connection to a server, which tells whether its last transaction was committed.
+const COMMIT_MARKERS: &[&str] = &[
+    "CREATE TABLE commit_markers (
+        id {id}, uuid {uuid} NOT NULL, number {int} NOT NULL, changed_at {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX commit_markers_uuid_unique ON commit_markers (uuid)",
 ];
 
 const IDENTITY_TABLES: &[&str] = &[

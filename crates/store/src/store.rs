@@ -10,10 +10,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::clock::{ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now};
-use crate::engine::DatabaseSession;
+use crate::engine::commit_marker::delete_old_markers;
 use crate::engine::job::{PendingRead, PendingWrite, run_read};
 use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
 use crate::engine::workers::{DatabaseServer, WorkerPool};
+use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
@@ -367,6 +368,9 @@ fn prepare_database(
     let now = clock.now();
     let source = settings.key_source();
     migrate(session, &source, now.0)?;
+    if session.dialect() != Dialect::Sqlite {
+        delete_old_markers(session, now).map_err(StoreOpenError::Prepare)?;
+    }
     let keys = KeyRing::load_or_create(session, &source)?;
     keys.join(session, now)?;
     let mut members = ClusterMembers::default();

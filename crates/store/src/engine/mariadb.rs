@@ -60,6 +60,7 @@ impl MariaDbSession {
                 "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
                 "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
                 "SET SESSION innodb_lock_wait_timeout = 10",
+                "SET SESSION idle_transaction_timeout = 10",
             ]);
         let connection = match Conn::new(options.clone().ssl_opts(ssl)) {
             Err(mysql::Error::DriverError(DriverError::TlsNotSupported))

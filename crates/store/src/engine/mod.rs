@@ -11,6 +11,7 @@
 //! - PostgreSQL and MariaDB run every closure on a small pool of threads with one blocking
 //!   connection each, because they mostly wait for the network.
 
+pub(crate) mod commit_marker;
 pub(crate) mod job;
 pub(crate) mod mariadb;
 pub(crate) mod postgres;

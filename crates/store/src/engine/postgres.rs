@@ -63,7 +63,7 @@ impl PostgresSession {
                 Some(tls) => config.connect(MakeRustlsConnect::new(tls))?,
             };
             client.batch_execute(
-                "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'",
+                "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'",
             )?;
             Ok(client)
         };

@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::DatabaseSession;
+use super::commit_marker::CommitMarker;
 use super::job::{PendingRead, ReadJob, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
@@ -20,6 +21,11 @@ use crate::writer::PendingEffects;
 
 /// Maximum number of attempts at a transaction that conflicts with others.
 const MAX_ATTEMPTS: u32 = 10;
+
+/// How long the result of a COMMIT without response is looked up. Longer than servers keep the
+/// transaction of a broken connection.
+const COMMIT_LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
+const COMMIT_LOOKUP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How often the journal is polled for entries of other processes.
 const JOURNAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -133,7 +139,7 @@ impl WorkerPool {
                     (Arc::clone(&queue), server.clone(), Arc::clone(shared));
                 std::thread::Builder::new()
                     .name("store-worker".to_owned())
-                    .spawn(move || ServerWorker { server, shared, session: None }.run(&queue))
+                    .spawn(move || ServerWorker::new(server, shared).run(&queue))
                     .expect("the process may start a few threads")
             })
             .collect();
@@ -282,9 +288,14 @@ struct ServerWorker {
     server: DatabaseServer,
     shared: Arc<StoreShared>,
     session: Option<Box<dyn ServerSession>>,
+    marker: CommitMarker,
 }
 
 impl ServerWorker {
+    fn new(server: DatabaseServer, shared: Arc<StoreShared>) -> Self {
+        Self { server, shared, session: None, marker: CommitMarker::new() }
+    }
+
     fn run(mut self, queue: &JobQueue) {
         while let Some(job) = queue.pop() {
             match job {
@@ -322,10 +333,17 @@ impl ServerWorker {
                 }
                 RecoveryAction::Reconnect => {
                     self.session = None;
-                    // It is unknown whether a lost COMMIT took effect, so the transaction must
-                    // not be retried.
-                    if matches!(end, Err(StoreError::Unavailable(_))) && pending.in_commit {
-                        break;
+                    if end.is_err() && pending.in_commit {
+                        match self.look_up_commit() {
+                            // Not committed, so it can be repeated.
+                            Some(false) => {}
+                            Some(true) => {
+                                end = Ok(());
+                                self.shared.notify_committed(&pending);
+                                break;
+                            }
+                            None => break,
+                        }
                     }
                 }
                 RecoveryAction::Retry => {}
@@ -336,43 +354,91 @@ impl ServerWorker {
         job.finish(end);
     }
 
+    /// Whether the transaction was committed whose COMMIT got no response. Returns `None` if the server
+    /// cannot be reached for too long.
+    fn look_up_commit(&mut self) -> Option<bool> {
+        let deadline = Instant::now() + COMMIT_LOOKUP_TIMEOUT;
+        loop {
+            let looked_up =
+                self.server.connect().map_err(|error| error.to_string()).and_then(|mut session| {
+                    let committed = self.marker.is_committed(&mut *session);
+                    self.session = committed.is_ok().then_some(session);
+                    committed.map_err(|error| error.to_string())
+                });
+            match looked_up {
+                Ok(is_committed) => {
+                    tracing::info!(is_committed, "result of a COMMIT without response found");
+                    return Some(is_committed);
+                }
+                Err(error) if Instant::now() >= deadline => {
+                    tracing::error!(error, "result of a COMMIT without response is unknown");
+                    return None;
+                }
+                Err(error) => {
+                    tracing::debug!(error, "result of a COMMIT without response not found yet");
+                    std::thread::sleep(COMMIT_LOOKUP_INTERVAL);
+                }
+            }
+        }
+    }
+
     fn attempt(
         &mut self,
         job: &mut dyn WriteJob,
         pending: &mut PendingEffects,
     ) -> (Result<(), StoreError>, RecoveryAction) {
         let shared = Arc::clone(&self.shared);
-        let session = match self.connected() {
+        let mut session = match self.take_session() {
             Ok(session) => session,
             Err(error) => return (Err(error), RecoveryAction::Reconnect),
         };
-        if let Err(error) = session.begin() {
-            return (Err(error), session.take_recovery_action());
+        let end = self.attempt_on(&mut *session, job, &shared, pending);
+        let mut recovery = session.take_recovery_action();
+        if self.marker.is_lost() && recovery == RecoveryAction::None {
+            recovery = RecoveryAction::Retry;
         }
-        let end = if job.attempt(session, &shared, pending) {
+        if recovery == RecoveryAction::Retry {
+            // The server may have rolled back already; a second ROLLBACK is harmless.
+            let _ = session.rollback();
+            let _ = session.take_recovery_action();
+        }
+        self.session = Some(session);
+        (end, recovery)
+    }
+
+    fn attempt_on(
+        &mut self,
+        session: &mut dyn ServerSession,
+        job: &mut dyn WriteJob,
+        shared: &Arc<StoreShared>,
+        pending: &mut PendingEffects,
+    ) -> Result<(), StoreError> {
+        let now = (shared.clock)();
+        self.marker.register(session, now)?;
+        session.begin()?;
+        if job.attempt(session, shared, pending) {
+            if let Err(error) = self.marker.write(session, now) {
+                let _ = session.rollback();
+                return Err(error);
+            }
             pending.in_commit = true;
             session.commit()
         } else {
             *pending = PendingEffects::default();
             // The closure's own error is returned to the caller.
             session.rollback()
-        };
-        let recovery = session.take_recovery_action();
-        if recovery == RecoveryAction::Retry {
-            // The server may have rolled back already; a second ROLLBACK is harmless.
-            let _ = session.rollback();
-            let _ = session.take_recovery_action();
         }
-        (end, recovery)
     }
 
     fn connected(&mut self) -> Result<&mut dyn ServerSession, StoreError> {
-        let session = match self.session.take() {
-            Some(session) => session,
-            None => {
-                self.server.connect().map_err(|error| StoreError::Unavailable(Arc::new(error)))?
-            }
-        };
+        let session = self.take_session()?;
         Ok(&mut **self.session.insert(session))
+    }
+
+    fn take_session(&mut self) -> Result<Box<dyn ServerSession>, StoreError> {
+        match self.session.take() {
+            Some(session) => Ok(session),
+            None => self.server.connect().map_err(|error| StoreError::Unavailable(Arc::new(error))),
+        }
     }
 }

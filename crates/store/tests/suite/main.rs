@@ -19,6 +19,8 @@ mod key_rotation;
 mod kill;
 mod leases;
 mod lists;
+mod lossy_proxy;
+mod lost_commits;
 mod migrations;
 mod open;
 mod resources;
