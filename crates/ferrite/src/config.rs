@@ -136,7 +136,11 @@ pub(crate) struct DatabaseSection {
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
     /// `mysql://user:password@host:port/database`; by default SQLite in the data directory.
     /// [TLS of database connections](tls.md#database-connections) is set in the URL.
+    /// Several servers are given as `host:port,host:port`; the first that accepts writes is used
+    /// ([databases](databases.md)).
     pub(crate) url: Option<String>,
+    /// Seconds after which a database server cancels a statement; 0 does not limit them.
+    pub(crate) statement_timeout: u64,
     /// Number of connections to a database server.
     pub(crate) connections: usize,
     /// Durability of SQLite commits: `full` survives a power loss, `normal` only the end of the
@@ -282,7 +286,13 @@ impl Default for ApiSection {
 
 impl Default for DatabaseSection {
     fn default() -> Self {
-        Self { url: None, connections: 8, synchronous: Synchronous::Full, clock_tolerance: 10 }
+        Self {
+            url: None,
+            statement_timeout: 30,
+            connections: 8,
+            synchronous: Synchronous::Full,
+            clock_tolerance: 10,
+        }
     }
 }
 
@@ -451,6 +461,7 @@ impl Config {
                 Synchronous::Normal => store::SqliteSynchronous::Normal,
             },
             clock_tolerance: Duration::from_secs(self.database.clock_tolerance),
+            statement_timeout: Duration::from_secs(self.database.statement_timeout),
             ..store::StoreSettings::in_dir(data_dir)
         }
     }

@@ -17,7 +17,7 @@ use conductor::{Conductor, ConductorParts, PxeFilter, RunningConductor};
 use driver_set::{DriverSettings, build_registry};
 use drivers::{BootService, ExternalBootService};
 use node_model::Timestamp;
-use store::{Store, StoreClock};
+use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -61,7 +61,7 @@ struct ClockState {
     host: i64,
 }
 
-/// The clocks at one moment, in microseconds.
+/// The clocks at the same time, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockObservation {
     monotonic: i64,

@@ -344,7 +344,7 @@ const DHCP_LEASES: &[&str] = &[
     "CREATE INDEX dhcp_leases_expires_at ON dhcp_leases (expires_at)",
 ];
 
-/// One row per connection to a server, which tells whether its last transaction was committed.
+/// One row per connection to a server, the number of its last committed transaction.
 const COMMIT_MARKERS: &[&str] = &[
     "CREATE TABLE commit_markers (
         id {id}, uuid {uuid} NOT NULL, number {int} NOT NULL, changed_at {int} NOT NULL) {table}",

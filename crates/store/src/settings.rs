@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::workers::{DatabaseProduct, DatabaseServer};
 use crate::error::StoreOpenError;
 use crate::key_source::{KEY_FILE, KeyFile, KeySource};
 
@@ -14,11 +15,14 @@ pub struct StoreSettings {
     /// Directory of the key file, and of the SQLite database, unless set otherwise.
     pub data_dir: PathBuf,
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
-    /// `mysql://user:password@host:port/database`; `None` is SQLite in the data directory.
+    /// `mysql://user:password@host:port/database`; `None` is SQLite in the data directory. Servers may be
+    /// given as `host:port,host:port`: the first that accepts writes is used.
     pub url: Option<String>,
     /// Number of connections to a server. SQLite ignores it and has one writer, up to four
     /// connections for point reads and up to two for scans.
     pub connections: usize,
+    /// Statements that take longer are cancelled by a server; zero does not limit them.
+    pub statement_timeout: Duration,
     /// Durability of SQLite commits.
     pub synchronous: SqliteSynchronous,
     /// How far the clock of this host may differ from that of a database server. With a greater difference
@@ -41,8 +45,7 @@ pub enum SqliteSynchronous {
 /// A parsed database URL.
 pub(crate) enum DatabaseAddress {
     Sqlite(PathBuf),
-    Postgres(String),
-    MariaDb(String),
+    Server(DatabaseServer),
 }
 
 impl StoreSettings {
@@ -52,6 +55,7 @@ impl StoreSettings {
             data_dir: data_dir.into(),
             url: None,
             connections: 8,
+            statement_timeout: Duration::from_secs(30),
             synchronous: SqliteSynchronous::default(),
             clock_tolerance: Duration::from_secs(10),
             key_source: None,
@@ -70,6 +74,11 @@ impl StoreSettings {
         }
     }
 
+    fn server(&self, product: DatabaseProduct, url: String) -> DatabaseAddress {
+        let statement_timeout = self.statement_timeout;
+        DatabaseAddress::Server(DatabaseServer { product, url, statement_timeout })
+    }
+
     pub(crate) fn address(&self) -> Result<DatabaseAddress, StoreOpenError> {
         let Some(url) = &self.url else {
             return Ok(DatabaseAddress::Sqlite(self.data_dir.join("ferrite.sqlite")));
@@ -85,9 +94,11 @@ impl StoreSettings {
                 }
                 Ok(DatabaseAddress::Sqlite(PathBuf::from(path)))
             }
-            Some(("postgresql" | "postgres", _)) => Ok(DatabaseAddress::Postgres(url.clone())),
+            Some(("postgresql" | "postgres", _)) => {
+                Ok(self.server(DatabaseProduct::Postgres, url.clone()))
+            }
             Some(("mysql" | "mariadb", rest)) => {
-                Ok(DatabaseAddress::MariaDb(format!("mysql:{rest}")))
+                Ok(self.server(DatabaseProduct::MariaDb, format!("mysql:{rest}")))
             }
             Some((scheme, _)) => {
                 Err(StoreOpenError::Address { why: format!("unknown scheme {scheme:?}") })

@@ -74,12 +74,7 @@ impl Store {
         create_data_dir(settings)?;
         match settings.address()? {
             DatabaseAddress::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
-            DatabaseAddress::Postgres(url) => {
-                Self::open_server(settings, DatabaseServer::Postgres(url), clock)
-            }
-            DatabaseAddress::MariaDb(url) => {
-                Self::open_server(settings, DatabaseServer::MariaDb(url), clock)
-            }
+            DatabaseAddress::Server(server) => Self::open_server(settings, server, clock),
         }
     }
 
@@ -94,8 +89,7 @@ impl Store {
                 let connection = Sqlite::connect(&path, settings.synchronous)?;
                 Sqlite::in_transaction(&connection, run)
             }
-            DatabaseAddress::Postgres(url) => DatabaseServer::Postgres(url).with_first_session(run),
-            DatabaseAddress::MariaDb(url) => DatabaseServer::MariaDb(url).with_first_session(run),
+            DatabaseAddress::Server(server) => server.with_first_session(run),
         }
     }
 

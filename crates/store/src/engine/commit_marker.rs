@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A row per connection that tells whether a transaction was committed whose COMMIT got no response.
+//! A row per connection, to find out whether a transaction was committed whose COMMIT got no response.
 //!
 //! The last statement of a transaction writes a new number to the row. If the connection breaks
 //! during COMMIT, the number on a new connection is the result. Reading it with a lock waits until the

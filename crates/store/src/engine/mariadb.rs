@@ -9,8 +9,11 @@ use mysql::prelude::Queryable as _;
 use mysql::{ClientIdentity, Conn, DriverError, Opts, OptsBuilder, Params, SslOpts};
 
 use super::tls::{DatabaseTls, TlsRequirement};
-use super::workers::{RecoveryAction, ServerSession};
-use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
+use super::workers::{DatabaseServer, RecoveryAction, ServerSession};
+use super::{
+    CONNECT_TIMEOUT, DatabaseRow, DatabaseSession, Dialect, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES,
+    duplicate_error, host_and_port,
+};
 use crate::error::{ErrorSource, StoreError, StoreOpenError};
 use crate::value::{CorruptValue, SqlParam, SqlValue};
 
@@ -26,7 +29,13 @@ const CHANGED_SINCE_READ: u16 = 1020;
 const SHUTDOWN: u16 = 1053;
 const CONNECTION_KILLED: u16 = 1927;
 
+/// The server was demoted.
+const READ_ONLY_SERVER: u16 = 1290;
+/// The server has lost the majority of its Galera cluster.
+const NOT_IN_CLUSTER: u16 = 1047;
+
 const NOT_SUPPORTED: u16 = 1235;
+const UNKNOWN_VARIABLE: u16 = 1193;
 
 /// How long a process waits for another one to finish migrating, in seconds.
 const MIGRATION_LOCK_TIMEOUT: u32 = 120;
@@ -38,12 +47,29 @@ pub(crate) struct MariaDbSession {
 }
 
 impl MariaDbSession {
-    /// Connects to the server.
-    pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
+    /// Connects to the first server that accepts writes.
+    pub(crate) fn connect(server: &DatabaseServer) -> Result<Self, StoreOpenError> {
         let (url, tls) =
-            DatabaseTls::from_url(url).map_err(|why| StoreOpenError::Address { why })?;
-        let ssl = ssl_options(&tls)?;
-        let options = Opts::from_url(&url).map_err(|error| StoreOpenError::Address {
+            DatabaseTls::from_url(&server.url).map_err(|why| StoreOpenError::Address { why })?;
+        let mut failed = None;
+        for url in urls_with_one_host(&url) {
+            match Self::connect_to(&url, &tls, server.statement_timeout) {
+                Ok(session) => return Ok(session),
+                Err(error @ StoreOpenError::Connect { .. }) => failed = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failed.unwrap_or(StoreOpenError::Address { why: "the host is missing".to_owned() }))
+    }
+
+    /// Connects to the server of a URL with one host.
+    fn connect_to(
+        url: &str,
+        tls: &DatabaseTls,
+        statement_timeout: Duration,
+    ) -> Result<Self, StoreOpenError> {
+        let ssl = ssl_options(tls)?;
+        let options = Opts::from_url(url).map_err(|error| StoreOpenError::Address {
             why: error_source(mysql::Error::UrlError(error)).to_string(),
         })?;
         let what = format!(
@@ -51,16 +77,25 @@ impl MariaDbSession {
             options.get_db_name().unwrap_or("(no name)"),
             host_and_port(&options.get_ip_or_hostname(), options.get_tcp_port())
         );
+        let milliseconds = |time: Duration| u32::try_from(time.as_millis()).ok();
+        let seconds = u32::try_from(KEEPALIVE_INTERVAL.as_secs()).ok();
         let options = OptsBuilder::from_opts(options)
-            .tcp_connect_timeout(Some(Duration::from_secs(10)))
+            // A proxy on this host would be bypassed.
+            .prefer_socket(false)
+            .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+            .tcp_keepalive_time_ms(milliseconds(KEEPALIVE_INTERVAL))
+            .tcp_keepalive_probe_interval_secs(seconds)
+            .tcp_keepalive_probe_count(Some(KEEPALIVE_PROBES))
+            .tcp_user_timeout_ms(milliseconds(KEEPALIVE_INTERVAL * (KEEPALIVE_PROBES + 1)))
             .stmt_cache_size(256)
             // Count matched rows: an UPDATE that changes nothing must still report the row as found.
             .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
             .init(vec![
-                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-                "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
-                "SET SESSION innodb_lock_wait_timeout = 10",
-                "SET SESSION idle_transaction_timeout = 10",
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+                "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
+                "SET SESSION innodb_lock_wait_timeout = 10".to_owned(),
+                "SET SESSION idle_transaction_timeout = 10".to_owned(),
+                format!("SET SESSION max_statement_time = {}", statement_timeout.as_secs_f64()),
             ]);
         let connection = match Conn::new(options.clone().ssl_opts(ssl)) {
             Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
@@ -70,9 +105,18 @@ impl MariaDbSession {
             }
             outcome => outcome,
         };
-        let connection = connection
-            .map_err(|error| StoreOpenError::Connect { what, source: error_source(error) })?;
-        Ok(Self { connection, recovery: RecoveryAction::None })
+        let accepts_writes = connection.and_then(|mut connection| {
+            let why = why_read_only(&mut connection)?;
+            Ok((connection, why))
+        });
+        match accepts_writes {
+            Ok((connection, None)) => Ok(Self { connection, recovery: RecoveryAction::None }),
+            Ok((_, Some(why))) => {
+                let source = Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(why));
+                Err(StoreOpenError::Connect { what, source })
+            }
+            Err(error) => Err(StoreOpenError::Connect { what, source: error_source(error) }),
+        }
     }
 
     /// Runs `prepare` under a named lock that other processes wait for. A transaction would not do,
@@ -81,6 +125,10 @@ impl MariaDbSession {
         mut self,
         prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError>,
     ) -> Result<T, StoreOpenError> {
+        // Waiting for the lock, key sources and migrations may take long.
+        for unlimited in ["max_statement_time", "idle_transaction_timeout"] {
+            self.run(&format!("SET SESSION {unlimited} = 0")).map_err(StoreOpenError::Prepare)?;
+        }
         self.lock(MIGRATION_LOCK_TIMEOUT)?;
         prepare(&mut self)
     }
@@ -119,7 +167,7 @@ impl MariaDbSession {
                 self.recovery = RecoveryAction::Retry;
                 StoreError::Contended(error_source(error))
             }
-            SHUTDOWN | CONNECTION_KILLED => {
+            SHUTDOWN | CONNECTION_KILLED | READ_ONLY_SERVER | NOT_IN_CLUSTER => {
                 self.recovery = RecoveryAction::Reconnect;
                 StoreError::Unavailable(error_source(error))
             }
@@ -230,6 +278,34 @@ fn positional(params: &[SqlParam<'_>]) -> Params {
     Params::Positional(values.collect())
 }
 
+/// Why the server does not accept writes; `None` if it does.
+fn why_read_only(connection: &mut Conn) -> Result<Option<&'static str>, mysql::Error> {
+    // A number, or in later versions one of several texts.
+    let writable = "SELECT CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')";
+    if connection.query_first::<i64, _>(writable)? != Some(1) {
+        return Ok(Some("the server is read-only"));
+    }
+    let ready = "SELECT variable_value FROM information_schema.global_status
+                 WHERE @@global.wsrep_on = 1 AND variable_name = 'wsrep_ready'";
+    match connection.query_first::<String, _>(ready) {
+        Ok(Some(ready)) if ready != "ON" => {
+            Ok(Some("the server is not connected to the majority of its Galera cluster"))
+        }
+        Ok(_) => Ok(None),
+        // Compiled without Galera.
+        Err(mysql::Error::MySqlError(error)) if error.code == UNKNOWN_VARIABLE => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Splits a URL with several hosts, such as `mysql://user@a:3306,b:3306/ferrite`, into one per host.
+fn urls_with_one_host(url: &str) -> Vec<String> {
+    let Some((scheme, rest)) = url.split_once("://") else { return vec![url.to_owned()] };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}")).collect()
+}
+
 /// The TLS options of the client; `None` without TLS.
 fn ssl_options(tls: &DatabaseTls) -> Result<Option<SslOpts>, StoreOpenError> {
     let options = SslOpts::default();
@@ -275,7 +351,20 @@ fn error_source(error: mysql::Error) -> ErrorSource {
 
 #[cfg(test)]
 mod tests {
+    use super::super::workers::DatabaseProduct;
     use super::*;
+
+    #[test]
+    fn hosts_are_split() {
+        assert_eq!(urls_with_one_host("mysql://u:p@h/d"), ["mysql://u:p@h/d"]);
+        let several = urls_with_one_host("mysql://u:p%40x@a:1,[::1]:2,c/d?x=1,2");
+        let expected = [
+            "mysql://u:p%40x@a:1/d?x=1,2",
+            "mysql://u:p%40x@[::1]:2/d?x=1,2",
+            "mysql://u:p%40x@c/d?x=1,2",
+        ];
+        assert_eq!(several, expected);
+    }
 
     #[test]
     fn migration_lock_is_exclusive() {
@@ -286,7 +375,12 @@ mod tests {
         };
         let url = format!("{}/", url.rsplit_once('/').unwrap().0);
         let connect = || {
-            let mut session = MariaDbSession::connect(&url).unwrap();
+            let server = DatabaseServer {
+                product: DatabaseProduct::MariaDb,
+                url: url.clone(),
+                statement_timeout: Duration::from_secs(30),
+            };
+            let mut session = MariaDbSession::connect(&server).unwrap();
             // A database that no other test uses: they migrate databases at the same time.
             session.run("USE information_schema").unwrap();
             session

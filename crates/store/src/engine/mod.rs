@@ -19,8 +19,17 @@ pub(crate) mod sqlite;
 mod tls;
 pub(crate) mod workers;
 
+use std::time::Duration;
+
 use crate::error::StoreError;
 use crate::value::{CorruptValue, SqlParam, SqlValue};
+
+/// Timeout of a connection to one server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that does not respond to this many probes is unreachable.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Time between two probes of an idle connection.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Kind of database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

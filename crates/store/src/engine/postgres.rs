@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::sync::Arc;
-use std::time::Duration;
 
-use postgres::config::{Host, SslMode};
+use postgres::config::{Host, SslMode, TargetSessionAttrs};
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator as _;
 use postgres::types::private::BytesMut;
@@ -15,8 +14,11 @@ use postgres::{Client, Config, NoTls, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::tls::{DatabaseTls, TlsRequirement};
-use super::workers::{RecoveryAction, ServerSession};
-use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
+use super::workers::{DatabaseServer, RecoveryAction, ServerSession};
+use super::{
+    CONNECT_TIMEOUT, DatabaseRow, DatabaseSession, Dialect, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES,
+    duplicate_error, host_and_port,
+};
 use crate::error::{ErrorSource, StoreError, StoreOpenError};
 use crate::value::{CorruptValue, SqlParam, SqlValue};
 
@@ -40,10 +42,10 @@ pub(crate) struct PostgresSession {
 }
 
 impl PostgresSession {
-    /// Connects to the server.
-    pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
+    /// Connects to the first server that accepts writes.
+    pub(crate) fn connect(server: &DatabaseServer) -> Result<Self, StoreOpenError> {
         let (url, tls) =
-            DatabaseTls::from_url(url).map_err(|why| StoreOpenError::Address { why })?;
+            DatabaseTls::from_url(&server.url).map_err(|why| StoreOpenError::Address { why })?;
         let mut config: Config = url.parse().map_err(|error: postgres::Error| {
             StoreOpenError::Address { why: error_text(&error) }
         })?;
@@ -57,14 +59,23 @@ impl PostgresSession {
         let tls = tls.client_config().map_err(|why| StoreOpenError::Certificates { why })?;
         let connect = || {
             let mut config = config.clone();
-            config.application_name("ferrite").connect_timeout(Duration::from_secs(10));
+            config
+                .application_name("ferrite")
+                .connect_timeout(CONNECT_TIMEOUT)
+                .target_session_attrs(TargetSessionAttrs::ReadWrite)
+                .keepalives_idle(KEEPALIVE_INTERVAL)
+                .keepalives_interval(KEEPALIVE_INTERVAL)
+                .keepalives_retries(KEEPALIVE_PROBES)
+                .tcp_user_timeout(KEEPALIVE_INTERVAL * (KEEPALIVE_PROBES + 1));
             let mut client = match tls {
                 None => config.connect(NoTls)?,
                 Some(tls) => config.connect(MakeRustlsConnect::new(tls))?,
             };
-            client.batch_execute(
-                "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'",
-            )?;
+            client.batch_execute(&format!(
+                "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; \
+                 SET statement_timeout = {}",
+                server.statement_timeout.as_millis()
+            ))?;
             Ok(client)
         };
         let client = connect().map_err(|error: postgres::Error| StoreOpenError::Connect {
@@ -90,7 +101,9 @@ impl PostgresSession {
     ) -> Result<T, StoreOpenError> {
         self.begin().map_err(StoreOpenError::Prepare)?;
         self.run(&format!(
-            "SET LOCAL lock_timeout = '120s'; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"
+            "SET LOCAL lock_timeout = '120s'; SET LOCAL statement_timeout = 0; \
+             SET LOCAL idle_in_transaction_session_timeout = 0; \
+             SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"
         ))
         .map_err(StoreOpenError::Prepare)?;
         let prepared = prepare(&mut self)?;
@@ -136,7 +149,15 @@ impl PostgresSession {
             self.recovery = RecoveryAction::Retry;
             StoreError::Contended(error_source(error))
         } else {
-            if self.client.is_closed() {
+            // A server that was demoted or is shutting down.
+            let has_left = [
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                SqlState::ADMIN_SHUTDOWN,
+                SqlState::CRASH_SHUTDOWN,
+                SqlState::CANNOT_CONNECT_NOW,
+            ]
+            .contains(code);
+            if has_left || self.client.is_closed() {
                 self.recovery = RecoveryAction::Reconnect;
             }
             StoreError::Unavailable(error_source(error))

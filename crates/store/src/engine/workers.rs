@@ -30,11 +30,20 @@ const COMMIT_LOOKUP_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the journal is polled for entries of other processes.
 const JOURNAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Kind and URL of a database server.
+/// A database server, or several of which one accepts writes.
 #[derive(Clone)]
-pub(crate) enum DatabaseServer {
-    Postgres(String),
-    MariaDb(String),
+pub(crate) struct DatabaseServer {
+    pub(crate) product: DatabaseProduct,
+    pub(crate) url: String,
+    /// Statements that take longer are cancelled.
+    pub(crate) statement_timeout: Duration,
+}
+
+/// The software of a database server.
+#[derive(Clone, Copy)]
+pub(crate) enum DatabaseProduct {
+    Postgres,
+    MariaDb,
 }
 
 /// A server connection with transactions and error classification.
@@ -98,12 +107,12 @@ impl DatabaseServer {
         // opened.
         std::thread::scope(|scope| {
             scope
-                .spawn(|| match self {
-                    Self::Postgres(url) => {
-                        PostgresSession::connect(url)?.with_migration_lock(prepare)
+                .spawn(|| match self.product {
+                    DatabaseProduct::Postgres => {
+                        PostgresSession::connect(self)?.with_migration_lock(prepare)
                     }
-                    Self::MariaDb(url) => {
-                        MariaDbSession::connect(url)?.with_migration_lock(prepare)
+                    DatabaseProduct::MariaDb => {
+                        MariaDbSession::connect(self)?.with_migration_lock(prepare)
                     }
                 })
                 .join()
@@ -112,9 +121,9 @@ impl DatabaseServer {
     }
 
     fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
-        Ok(match self {
-            Self::Postgres(url) => Box::new(PostgresSession::connect(url)?),
-            Self::MariaDb(url) => Box::new(MariaDbSession::connect(url)?),
+        Ok(match self.product {
+            DatabaseProduct::Postgres => Box::new(PostgresSession::connect(self)?),
+            DatabaseProduct::MariaDb => Box::new(MariaDbSession::connect(self)?),
         })
     }
 }

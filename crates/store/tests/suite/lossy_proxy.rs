@@ -25,7 +25,8 @@ const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 
 impl LossyProxy {
-    /// Starts a proxy to the server in a database URL. Returns it with the URL through it.
+    /// Starts a proxy to the server in a database URL. Returns it with the URL through it, without TLS:
+    /// the proxy searches for COMMIT.
     pub(crate) fn start(url: &str) -> (Self, String) {
         let (before, rest) = url.split_once('@').expect("the URL has a user");
         let (server, database) = rest.split_once('/').expect("the URL has a database");
@@ -44,7 +45,7 @@ impl LossyProxy {
                 });
             }
         });
-        (Self { next_loss }, format!("{before}@{address}/{database}"))
+        (Self { next_loss }, format!("{before}@{address}/{database}?sslmode=disable"))
     }
 
     /// Breaks the next connection that sends COMMIT.

@@ -327,7 +327,7 @@ fn drop_newer_tables(db: &TestDatabase) {
 
 /// Reverts the migrations from 13 on.
 pub(crate) fn drop_key_tables(db: &TestDatabase) {
-    for table in ["dhcp_leases", "key_rotations", "key_processes"] {
+    for table in ["commit_markers", "dhcp_leases", "key_rotations", "key_processes"] {
         db.sql(&format!("DROP TABLE {table}"));
     }
 }

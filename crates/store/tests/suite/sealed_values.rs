@@ -50,6 +50,7 @@ const OTHER_TABLES: &[&str] = &[
     "boot_method_stats",
     "chassis",
     "conductors",
+    "commit_markers",
     "dhcp_leases",
     "firmware_components",
     "flavours",
