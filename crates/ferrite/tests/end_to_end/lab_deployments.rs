@@ -14,4 +14,5 @@ mod disks;
 mod failures;
 mod fast_track;
 mod interruption;
+mod kubernetes_host;
 mod lab_machine;

@@ -154,7 +154,7 @@ fn run_all_stages(
 }
 
 /// One static address in OpenStack's network_data format.
-fn network_data(mac: &str, address: &str) -> Value {
+pub(super) fn network_data(mac: &str, address: &str) -> Value {
     json!({
         "links": [{ "id": "port0", "type": "phy", "ethernet_mac_address": mac }],
         "networks": [{

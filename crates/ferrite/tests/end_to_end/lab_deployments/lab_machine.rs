@@ -21,7 +21,7 @@ use crate::test_process::output_of;
 const STAGE_TIMEOUT: &str = "900";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The last line that the deployed system prints.
-const DEPLOYED_MARKER: &str = "FERRITE-DEPLOYED-DONE";
+pub(super) const DEPLOYED_MARKER: &str = "FERRITE-DEPLOYED-DONE";
 
 /// The agent that a machine boots.
 #[derive(Clone, Copy, PartialEq, Eq)]
