@@ -127,8 +127,13 @@ fn access(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
     Some(change.with_event(event).pause(after))
 }
 
-/// Registers a host that is not registered with its current settings.
+/// Registers a host that is not registered with its current settings. If that failed and the host is
+/// deleted, its node keeps the earlier settings, with which it can still be erased.
 fn registration(view: &HostView<'_>) -> Option<HostAction> {
+    let has_failed = view.status.error_type == Some(HostErrorType::Registration);
+    if has_failed && view.is_deleting() && !view.node_id().is_empty() {
+        return None;
+    }
     let is_usable = matches!(view.companions.bmc_access, BmcAccessState::Usable { .. });
     let is_registered = view.memory.registered_digest == Some(view.companions.registration_digest)
         && !view.node_id().is_empty()
