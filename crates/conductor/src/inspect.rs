@@ -51,6 +51,10 @@ pub(crate) struct InspectionRules {
     flavours: Vec<Flavour>,
 }
 
+/// The states in which inspection data may arrive.
+const EXPECTING_DATA: [ProvisionState; 2] =
+    [ProvisionState::Inspecting, ProvisionState::InspectWait];
+
 impl Conductor {
     /// Processes a report of the ramdisk. Returns `None` if no node waits for it: the reason is logged,
     /// not returned. An unknown machine is enrolled or recorded, depending on the settings.
@@ -83,6 +87,11 @@ impl Conductor {
             }
             Err(LookupError::Unknown) => {
                 return self.process_unknown_machine(report, caller.request_id).await;
+            }
+            // The machine was quicker than the BMC call that starts it. Agents repeat after a 503.
+            Err(LookupError::NotWaiting { state: ProvisionState::Inspecting, .. }) => {
+                let message = "The inspection is starting. Send the inspection data again.";
+                return Err(ConductorError::NotYet(message.to_owned()));
             }
             Err(reason @ LookupError::NotWaiting { .. }) => {
                 // Usual: some ramdisks send inspection data at each boot, also for cleaning or deployment.
@@ -128,8 +137,8 @@ impl Conductor {
         Ok(is_accepted.then_some(InspectionReply { node: id }))
     }
 
-    /// Returns whether inspection data may arrive now: a node waits for them, the named one if there is
-    /// one, or unknown machines are enrolled automatically.
+    /// Returns whether inspection data may arrive now: a node waits for them or is being started, the
+    /// named one if there is one, or unknown machines are enrolled automatically.
     pub async fn expects_inspection_data(
         &self,
         node: Option<NodeId>,
@@ -139,7 +148,7 @@ impl Conductor {
         }
         let query = ResourceQuery::<Node> {
             filter: NodeFilter {
-                provision_states: Some(vec![ProvisionState::InspectWait]),
+                provision_states: Some(EXPECTING_DATA.to_vec()),
                 ..NodeFilter::default()
             },
             page: ResourcePage { limit: Some(1), ..ResourcePage::default() },
@@ -149,8 +158,7 @@ impl Conductor {
             .read(move |reader| {
                 if let Some(id) = node {
                     let node: Option<Node> = reader.get(id)?;
-                    let state = node.map(|node| node.provision_state);
-                    return Ok(state == Some(ProvisionState::InspectWait));
+                    return Ok(node.is_some_and(|it| EXPECTING_DATA.contains(&it.provision_state)));
                 }
                 let mut is_waiting = false;
                 reader.list(&query, |_| is_waiting = true)?;

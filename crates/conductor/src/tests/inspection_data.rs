@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log levels of inspection data that no node waits for.
+//! Inspection data that no node waits for: log levels, and data that arrive too early.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::{AGENT_ADDRESS, TestConductor, agent_at};
+use crate::ConductorError;
 
 /// Records level and message of all events of this thread.
 #[derive(Clone, Default)]
@@ -51,13 +52,26 @@ impl Visit for EventMessage {
     }
 }
 
+fn report() -> HardwareReport {
+    let interfaces = json!([{"name": "eno1", "mac_address": "52:54:00:aa:00:01"}]);
+    HardwareReport::from_value(json!({"inventory": {"interfaces": interfaces}})).unwrap()
+}
+
+/// A machine can be quicker than the BMC call that starts it.
+#[tokio::test]
+async fn data_that_arrive_while_the_inspection_starts_are_sent_again() {
+    let test = TestConductor::new();
+    let id = test.insert_node(ProvisionState::Inspecting, json!({})).await;
+    assert!(test.conductor.expects_inspection_data(Some(id)).await.unwrap());
+    assert!(test.conductor.expects_inspection_data(None).await.unwrap());
+    let caller = agent_at(AGENT_ADDRESS);
+    let reply = test.conductor.continue_inspection(report(), Some(id), caller).await;
+    assert!(matches!(reply, Err(ConductorError::NotYet(_))), "{reply:?}");
+}
+
 /// ironic-python-agent and simulated agents send inspection data at each boot.
 #[tokio::test]
 async fn data_of_an_agent_that_booted_for_another_reason_are_no_warning() {
-    let report = || {
-        let interfaces = json!([{"name": "eno1", "mac_address": "52:54:00:aa:00:01"}]);
-        HardwareReport::from_value(json!({"inventory": {"interfaces": interfaces}})).unwrap()
-    };
     let test = TestConductor::new();
     let id = test.insert_node(ProvisionState::CleanWait, json!({})).await;
     let recorder = EventRecorder::default();

@@ -23,8 +23,9 @@ const MAX_LOOKUP_INTERVAL: f64 = 60.0;
 const RETRY_INTERVAL: f64 = 5.0;
 /// Shortest delay before a retry at any speed, so as not to overload the API.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Attempts to send inspection data.
-const INSPECTION_ATTEMPTS: u32 = 5;
+/// Attempts to send inspection data. More than ironic-python-agent's five, because simulated machines are
+/// quicker than the BMC calls of a busy server.
+const INSPECTION_ATTEMPTS: u32 = 60;
 
 /// Runs an agent whenever the machine has booted a ramdisk. Never returns.
 pub(crate) async fn run(bmc: Arc<SimulatedBmc>, context: Arc<AgentContext>) {
