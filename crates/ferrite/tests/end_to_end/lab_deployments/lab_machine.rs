@@ -116,7 +116,7 @@ impl<'a> DeployedLabMachine<'a> {
         let (kernel, ramdisk) = agent.files();
         let boot = format!(
             "deploy_kernel = \"{}\"\ndeploy_ramdisk = \"{}\"\n\
-             kernel_append_params = \"console=ttyS0 {parameters}\"\n\
+             kernel_append_params = \"console=ttyS0 no_timer_check {parameters}\"\n\
              [drivers.agent]\nerase_devices_priority = 0",
             file_url(&kernel),
             file_url(&ramdisk),

@@ -157,7 +157,7 @@ mode = \"{mode}\"
             "kernel": file_url(&kernel()),
             "ramdisk": file_url(&ramdisk()),
             "ramdisk_kernel_arguments":
-                format!("console=ttyS0 test.word={word} ferrite.report={report} {more}"),
+                format!("console=ttyS0 no_timer_check test.word={word} ferrite.report={report} {more}"),
         })
     }
 

@@ -70,7 +70,7 @@ fn agent_settings(lab: &LabInventory) -> String {
     format!(
         "deploy_kernel = \"{}\"
 deploy_ramdisk = \"{}\"
-kernel_append_params = \"console=ttyS0 ferrite.dhcp=1 ferrite.report={report} test.word=unknown\"
+kernel_append_params = \"console=ttyS0 no_timer_check ferrite.dhcp=1 ferrite.report={report} test.word=unknown\"
 inspection_kernel_params = \"of.inspection=1\"",
         file_url(&kernel()),
         file_url(&ramdisk())
