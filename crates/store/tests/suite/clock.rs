@@ -3,11 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use store::{ClockStatus, Store, StoreOpenError};
+use store::{ClockStatus, Store};
 
-use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
+use crate::test_database::{TestDatabase, on_every_engine};
 
-on_every_engine! { time_is_the_clock_of_the_server a_different_clock_is_rejected }
+on_every_engine! { time_is_the_clock_of_the_server }
 
 /// The server runs on this host, so both have the same clock.
 fn time_is_the_clock_of_the_server(db: &TestDatabase) {
@@ -23,18 +23,4 @@ fn time_is_the_clock_of_the_server(db: &TestDatabase) {
         db.runtime.block_on(store.write(|w| Ok::<_, store::StoreError>(w.now()))).unwrap();
     assert!(written >= now);
     store.close();
-}
-
-/// Two clocks never agree to the microsecond, so no tolerance rejects every server.
-fn a_different_clock_is_rejected(db: &TestDatabase) {
-    let mut settings = db.settings.clone();
-    settings.clock_tolerance = Duration::ZERO;
-    match (db.kind, Store::open(&settings).map(Store::close)) {
-        (EngineKind::Sqlite, Ok(()))
-        | (
-            EngineKind::Postgres | EngineKind::MariaDb,
-            Err(StoreOpenError::ClockDiffers { tolerance_seconds: 0, .. }),
-        ) => {}
-        (kind, other) => panic!("{kind:?} {other:?}"),
-    }
 }
