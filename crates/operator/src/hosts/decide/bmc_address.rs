@@ -13,8 +13,8 @@ use super::super::provisioner::{BmcAddressCheck, DIFFERENT_MACHINE};
 /// Condition with the result of the last change of the BMC address. Not part of Metal3.
 pub const BMC_ADDRESS_VERIFIED: &str = "BMCAddressVerified";
 
-/// UUID of boards whose manufacturer did not set one.
-const DEFAULT_UUID: &str = "03000200040005000006000700080009";
+/// UUID of boards whose manufacturer did not set one, in any order of its bytes.
+const DEFAULT_UUID: [u8; 16] = [3, 0, 2, 0, 4, 0, 5, 0, 0, 6, 0, 7, 0, 8, 0, 9];
 /// Serial numbers of boards whose manufacturer did not set one.
 const PLACEHOLDERS: [&str; 11] = [
     "0123456789",
@@ -106,11 +106,13 @@ fn compare_mac_addresses(expected: &[String], found: &[String]) -> IdentityCompa
 /// The bytes of a UUID, unless it is not one or identifies nothing.
 fn usable_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
-    if digits.len() != 32 || digits == DEFAULT_UUID {
+    if digits.len() != 32 {
         return None;
     }
     let bytes = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
-    bytes.iter().any(|byte| *byte != bytes[0]).then_some(bytes)
+    let is_usable =
+        bytes.iter().any(|byte| *byte != bytes[0]) && !is_same_uuid(bytes, DEFAULT_UUID);
+    is_usable.then_some(bytes)
 }
 
 /// IPMI and Redfish, and BMCs among themselves, disagree about the order of the bytes.
@@ -222,6 +224,8 @@ mod tests {
         let other = "11111111-2222-4333-8444-555555555555";
         let zero = "00000000-0000-0000-0000-000000000000";
         let unset = "03000200-0400-0500-0006-000700080009";
+        let unset_mixed = "00020003-0004-0005-0006-000700080009";
+        let unset_reversed = "09000800-0700-0600-0005-000400020003";
         for (expected, found, result) in [
             (identity(UUID, "A1", &[]), identity(UUID, "A1", &[]), "same"),
             (identity(UUID, "A1", &[]), identity(UUID, " a1 ", &[]), "same"),
@@ -234,6 +238,9 @@ mod tests {
             // Values that many machines have identify none.
             (identity(zero, "", &[]), identity(zero, "", &[]), "unknown"),
             (identity(unset, "", &[]), identity(unset, "", &[]), "unknown"),
+            (identity(unset, "", &[]), identity(unset_mixed, "", &[]), "unknown"),
+            (identity(unset_mixed, "", &[]), identity(unset_mixed, "", &[]), "unknown"),
+            (identity(unset_reversed, "", &[]), identity(unset_reversed, "", &[]), "unknown"),
             (identity("", "None", &[]), identity("", "None", &[]), "unknown"),
             (identity("", "000000", &[]), identity("", "000000", &[]), "unknown"),
             (identity("x", "", &[]), identity("x", "", &[]), "unknown"),
