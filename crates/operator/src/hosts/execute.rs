@@ -19,8 +19,8 @@ use kube_resources::hosts::preprovisioning_image::PreprovisioningImageStatus;
 use serde_json::{Map, Value};
 
 use super::decide::{
-    BmcAccessState, HostVerb, HostView, VerbValue, effective_root_device_hints, preparing_firmware,
-    servicing_firmware,
+    BmcAccessState, HostVerb, HostView, VerbValue, effective_root_device_hints,
+    is_accepted_machine_unread, preparing_firmware, servicing_firmware,
 };
 use super::provisioner::{
     AdoptionRequest, BmcAccess, DeprovisionRequest, HostDeployRequest, HostProvisioner,
@@ -164,7 +164,7 @@ pub async fn execute(
     match verb {
         HostVerb::Register => {
             let request = registration_request(view, contents)?;
-            provisioner.register(&host, &request).await.map(VerbValue::Registered)
+            Ok(VerbValue::Registration(provisioner.register(&host, &request).await))
         }
         HostVerb::CheckCapacity => provisioner.has_capacity(&host).await.map(VerbValue::Capacity),
         HostVerb::Inspect { refresh, is_forced } => {
@@ -281,6 +281,7 @@ fn registration_request(
             .cloned(),
         runs_foreign_system,
         accepts_replaced_machine: view.host.annotation(ACCEPT_REPLACED_MACHINE).is_some(),
+        is_accepted_machine_unread: is_accepted_machine_unread(status),
         credentials_changed,
         restart_on_failure: matches!(
             status.error_type,

@@ -19,7 +19,7 @@ use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 
 use super::super::decide::{
     HostAction, HostCompanions, HostEvent, HostLimits, HostUpdate, HostVerb, HostView, NextPass,
-    apply, decide,
+    VerbValue, apply, decide,
 };
 use super::super::execute::{HostContents, execute};
 use super::super::provisioner::{HostKey, HostProvisioner};
@@ -185,11 +185,16 @@ impl HostPass<'_> {
             }
             Err(stop) => Err(stop),
         };
+        let stop = match &outcome {
+            Ok(VerbValue::Registration(attempt)) => attempt.node_id.as_ref().err(),
+            Ok(_) => None,
+            Err(stop) => Some(stop),
+        };
         tracing::debug!(
             namespace = self.host.metadata.namespace.as_deref(),
             name = self.host.metadata.name.as_deref(),
             ?verb,
-            stop = ?outcome.as_ref().err(),
+            ?stop,
             "provisioner called"
         );
         Ok(apply(&self.view(), verb, outcome, Timestamp::now()))

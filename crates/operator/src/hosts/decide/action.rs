@@ -8,7 +8,7 @@ use kube_resources::hosts::data_image::DataImageStatus;
 use kube_resources::hosts::hardware_data::HardwareDetails;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 
-use super::super::provisioner::{HostObservation, RegisteredHost};
+use super::super::provisioner::{HostObservation, RegistrationAttempt};
 use super::inputs::HostMemory;
 
 /// What to do next with a host.
@@ -84,8 +84,8 @@ pub enum HostVerb {
 pub enum VerbValue {
     /// Nothing.
     Nothing,
-    /// The registered host.
-    Registered(RegisteredHost),
+    /// The registered host, or how far its registration is.
+    Registration(RegistrationAttempt),
     /// The hardware.
     Hardware(Box<HardwareDetails>),
     /// Power state and health.

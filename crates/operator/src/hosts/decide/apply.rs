@@ -13,7 +13,7 @@ use kube_resources::hosts::host_status::{
 };
 
 use super::super::provisioner::{
-    HostObservation, ProvisionerFailure, ProvisionerFailureKind, ProvisionerWait, RegisteredHost,
+    BmcAddressChange, HostObservation, ProvisionerFailure, ProvisionerFailureKind, ProvisionerWait,
     VerbOutcome, VerbStop,
 };
 use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
@@ -40,23 +40,9 @@ pub fn apply(
     now: Timestamp,
 ) -> HostUpdate {
     let mut change = StatusChange::new(view, now);
-    let is_removal = matches!(verb, HostVerb::Delete | HostVerb::Detach { .. });
     let next = match outcome {
         Ok(value) => done(&mut change, verb, value),
-        Err(VerbStop::NeedsRegistration) if is_removal => {
-            done(&mut change, verb, VerbValue::Nothing)
-        }
-        Err(VerbStop::InProgress(wait)) => in_progress(&mut change, verb, wait),
-        Err(VerbStop::Failed(failure)) => failed(&mut change, verb, &failure),
-        Err(VerbStop::NeedsRegistration) => needs_registration(&mut change),
-        Err(VerbStop::NotReady { message }) => {
-            let reason = format!("the provisioning service is not ready: {message}");
-            blocked(&mut change, reason, NOT_READY_WAIT)
-        }
-        Err(VerbStop::MissingInput { message }) => blocked(&mut change, message, SECRET_POLL),
-        Err(VerbStop::Busy { reason }) => {
-            blocked(&mut change, format!("the node is busy: {reason}"), BUSY_WAIT)
-        }
+        Err(stop) => stopped(&mut change, verb, stop),
     };
     if view.is_deleting() {
         record_deletion_call(&mut change);
@@ -68,6 +54,20 @@ pub fn apply(
         false => next,
     };
     change.finish(next)
+}
+
+fn stopped(change: &mut StatusChange<'_>, verb: &HostVerb, stop: VerbStop) -> NextPass {
+    let is_removal = matches!(verb, HostVerb::Delete | HostVerb::Detach { .. });
+    let text = stop.to_string();
+    match stop {
+        VerbStop::NeedsRegistration if is_removal => done(change, verb, VerbValue::Nothing),
+        VerbStop::InProgress(wait) => in_progress(change, verb, wait),
+        VerbStop::Failed(failure) => failed(change, verb, &failure),
+        VerbStop::NeedsRegistration => needs_registration(change),
+        VerbStop::NotReady { .. } => blocked(change, text, NOT_READY_WAIT),
+        VerbStop::MissingInput { .. } => blocked(change, text, SECRET_POLL),
+        VerbStop::Busy { .. } => blocked(change, text, BUSY_WAIT),
+    }
 }
 
 /// Records since when a stage of the deletion runs, and since when its calls fail.
@@ -246,7 +246,13 @@ fn failed(
 fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> NextPass {
     change.memory.blocked = None;
     match (verb, value) {
-        (HostVerb::Register, VerbValue::Registered(host)) => registered(change, host),
+        (HostVerb::Register, VerbValue::Registration(attempt)) => {
+            address_changed(change, attempt.address_change.as_ref());
+            match attempt.node_id {
+                Ok(id) => registered(change, id),
+                Err(stop) => return stopped(change, verb, stop),
+            }
+        }
         (HostVerb::CheckCapacity, VerbValue::Capacity(is_free)) => {
             return capacity(change, is_free);
         }
@@ -313,14 +319,21 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
     NextPass::Now
 }
 
-fn registered(change: &mut StatusChange<'_>, host: RegisteredHost) {
-    let RegisteredHost { node_id: id, address_check } = host;
-    let credentials = current_credentials(change.view);
-    let (check, generation) = (address_check.as_ref(), change.view.generation());
-    bmc_address::show_check(&mut change.status, check, generation, change.now);
-    if address_check.is_some() {
+/// Shows a change of the BMC address at once: the registration may end in a later call.
+fn address_changed(change: &mut StatusChange<'_>, address: Option<&BmcAddressChange>) {
+    let Some(address) = address else { return };
+    let was_unread = bmc_address::is_accepted_machine_unread(&change.status);
+    let generation = change.view.generation();
+    bmc_address::show_change(&mut change.status, address, generation, change.now);
+    if !was_unread {
         change.event("BMCAddressChanged", "Changed the address of the BMC");
     }
+    change.remove_annotation(ACCEPT_REPLACED_MACHINE);
+}
+
+fn registered(change: &mut StatusChange<'_>, id: String) {
+    let credentials = current_credentials(change.view);
+    bmc_address::end_rejection(&mut change.status, change.view.generation(), change.now);
     change.remove_annotation(ACCEPT_REPLACED_MACHINE);
     if change.status.provisioning.id != id {
         change.memory.is_adopted = false;

@@ -8,11 +8,13 @@ use kube_resources::hosts::conditions::{ConditionStatus, ConditionUpdate, set_co
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 use serde::Deserialize;
 
-use super::super::provisioner::{BmcAddressCheck, DIFFERENT_MACHINE};
+use super::super::provisioner::{BmcAddressChange, BmcAddressCheck, DIFFERENT_MACHINE};
 
 /// Condition with the result of the last change of the BMC address. Not part of Metal3.
 pub const BMC_ADDRESS_VERIFIED: &str = "BMCAddressVerified";
 
+/// Reason of the condition: the user accepted another machine.
+const ACCEPTED: &str = "Accepted";
 /// UUID of boards whose manufacturer did not set one, in any order of its bytes.
 const DEFAULT_UUID: [u8; 16] = [3, 0, 2, 0, 4, 0, 5, 0, 0, 6, 0, 7, 0, 8, 0, 9];
 /// Serial numbers of boards whose manufacturer did not set one.
@@ -151,31 +153,56 @@ pub fn address_rejection(comparison: &IdentityComparison) -> Option<String> {
     ))
 }
 
-/// Shows the result of a change of the address. `None` means that the address is the earlier one.
-pub(super) fn show_check(
+/// Shows a change of the address.
+pub(super) fn show_change(
     status: &mut BareMetalHostStatus,
-    check: Option<&BmcAddressCheck>,
+    change: &BmcAddressChange,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (condition, reason, mut message) = match &change.check {
+        BmcAddressCheck::SameMachine { identity } => {
+            (ConditionStatus::True, "SameMachine", identity.clone())
+        }
+        BmcAddressCheck::Accepted => {
+            let is_read = change.probe_failure.is_none();
+            let message = format!("accepted by the annotation {ACCEPT_REPLACED_MACHINE}");
+            let status = if is_read { ConditionStatus::True } else { ConditionStatus::Unknown };
+            (status, ACCEPTED, message)
+        }
+        BmcAddressCheck::NotVerified { reason } => {
+            (ConditionStatus::Unknown, "NotVerified", reason.clone())
+        }
+    };
+    if let Some(failure) = &change.probe_failure {
+        message.push_str("; the service keeps the details of the earlier machine: ");
+        message.push_str(failure);
+    }
+    set(status, (condition, reason, message), generation, now);
+}
+
+/// Whether the user accepted another machine that the service could not read yet.
+#[must_use]
+pub fn is_accepted_machine_unread(status: &BareMetalHostStatus) -> bool {
+    status.conditions.iter().any(|condition| {
+        condition.type_ == BMC_ADDRESS_VERIFIED
+            && condition.reason == ACCEPTED
+            && condition.status == "Unknown"
+    })
+}
+
+/// Shows that the address is the earlier one again, if another one was rejected.
+pub(super) fn end_rejection(
+    status: &mut BareMetalHostStatus,
     generation: Option<i64>,
     now: Timestamp,
 ) {
     let mut conditions = status.conditions.iter();
     let is_rejected = conditions
         .any(|condition| condition.type_ == BMC_ADDRESS_VERIFIED && condition.status == "False");
-    let (condition, reason, message) = match check {
-        Some(BmcAddressCheck::SameMachine { identity }) => {
-            (ConditionStatus::True, "SameMachine", identity.clone())
-        }
-        Some(BmcAddressCheck::Accepted) => {
-            let message = format!("accepted by the annotation {ACCEPT_REPLACED_MACHINE}");
-            (ConditionStatus::True, "Accepted", message)
-        }
-        Some(BmcAddressCheck::NotVerified { reason }) => {
-            (ConditionStatus::Unknown, "NotVerified", reason.clone())
-        }
-        None if is_rejected => (ConditionStatus::True, "Unchanged", String::new()),
-        None => return,
-    };
-    set(status, (condition, reason, message), generation, now);
+    if is_rejected {
+        set(status, (ConditionStatus::True, "Unchanged", String::new()), generation, now);
+    }
 }
 
 /// Shows why the address was rejected.

@@ -23,7 +23,7 @@ use super::outcome::{
 use super::requests::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
     HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
-    PreparationRequest, RegisteredHost, RegistrationRequest, ServicingRequest,
+    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 
 const REGISTRATION_WAIT: Duration = Duration::from_secs(5);
@@ -200,8 +200,8 @@ impl HostProvisioner for FixtureProvisioner {
         &self,
         host: &ManagedHost,
         request: &RegistrationRequest,
-    ) -> VerbOutcome<RegisteredHost> {
-        self.run(host, "register", |state| {
+    ) -> RegistrationAttempt {
+        let node_id = self.run(host, "register", |state| {
             if let Some(message) = state.rejection.clone() {
                 // Only new credentials or another attempt start a verification.
                 if request.credentials_changed || request.restart_on_failure {
@@ -213,8 +213,9 @@ impl HostProvisioner for FixtureProvisioner {
                 state.two_calls("register", ProvisionerWaitReason::Verifying, REGISTRATION_WAIT)?;
             }
             let node_id = state.node_id.get_or_insert_with(|| "temporary-fake-id".to_owned());
-            Ok(RegisteredHost { node_id: node_id.clone(), address_check: None })
-        })
+            Ok(node_id.clone())
+        });
+        node_id.into()
     }
 
     fn ramdisk_formats(&self, _host: &ManagedHost) -> Vec<RamdiskFormat> {

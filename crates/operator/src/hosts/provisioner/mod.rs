@@ -17,10 +17,10 @@ pub use outcome::{
     VerbOutcome, VerbStop,
 };
 pub use requests::{
-    AdoptionRequest, BmcAccess, BmcAddressCheck, BmcEventRequest, DeprovisionRequest,
-    FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth, HostKey,
-    HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
-    PullSecret, RegisteredHost, RegistrationRequest, ServicingRequest,
+    AdoptionRequest, BmcAccess, BmcAddressChange, BmcAddressCheck, BmcEventRequest,
+    DeprovisionRequest, FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth,
+    HostKey, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
+    PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 
 /// A provisioning service. Every verb can be repeated: it continues where the last call ended.
@@ -31,7 +31,7 @@ pub trait HostProvisioner: Send + Sync {
         &self,
         host: &ManagedHost,
         request: &RegistrationRequest,
-    ) -> VerbOutcome<RegisteredHost>;
+    ) -> RegistrationAttempt;
 
     /// Formats of a ramdisk image that the host can boot, best first; empty if it needs none.
     fn ramdisk_formats(&self, host: &ManagedHost) -> Vec<RamdiskFormat>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Outcomes of provisioner verbs.
 
+use std::fmt;
 use std::time::Duration;
 
 use kube_resources::hosts::host_status::HostErrorType;
@@ -192,6 +193,22 @@ impl ProvisionerFailureKind {
             Self::Power | Self::Attachment => "PowerManagementError",
             Self::Servicing => "ServicingError",
             Self::Removal => "DetachError",
+        }
+    }
+}
+
+impl fmt::Display for VerbStop {
+    /// What stopped a verb, for the user.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InProgress(wait) => formatter.write_str(wait.reason.as_str()),
+            Self::Failed(failure) => formatter.write_str(&failure.message),
+            Self::NeedsRegistration => formatter.write_str("the host is not registered"),
+            Self::NotReady { message } => {
+                write!(formatter, "the provisioning service is not ready: {message}")
+            }
+            Self::MissingInput { message } => formatter.write_str(message),
+            Self::Busy { reason } => write!(formatter, "the node is busy: {reason}"),
         }
     }
 }

@@ -16,6 +16,8 @@ use kube_resources::hosts::preprovisioning_image::PreprovisioningImageStatus;
 use kube_resources::hosts::raid::{DiskHints, HostRaid};
 use serde_json::{Map, Value};
 
+use super::outcome::VerbOutcome;
+
 /// Identity of a host and access to its BMC.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedHost {
@@ -96,6 +98,8 @@ pub struct RegistrationRequest {
     pub runs_foreign_system: bool,
     /// Accept another machine behind a changed BMC address.
     pub accepts_replaced_machine: bool,
+    /// The machine that was accepted last has not been read yet.
+    pub is_accepted_machine_unread: bool,
     /// The credentials differ from those that were tried last.
     pub credentials_changed: bool,
     /// Try again although the last attempt failed.
@@ -108,13 +112,29 @@ pub struct RegistrationRequest {
     pub ramdisk_network_data: Option<Map<String, Value>>,
 }
 
-/// A registered host.
+/// What a call of `register` led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegisteredHost {
-    /// Identifier at the service.
-    pub node_id: String,
-    /// How the machine behind a changed BMC address was verified; `None` if the address did not change.
-    pub address_check: Option<BmcAddressCheck>,
+pub struct RegistrationAttempt {
+    /// Identifier at the service, or why the registration has not ended.
+    pub node_id: VerbOutcome<String>,
+    /// The change of the BMC address by this call, which is not repeated if the registration ends in a
+    /// later call.
+    pub address_change: Option<BmcAddressChange>,
+}
+
+impl From<VerbOutcome<String>> for RegistrationAttempt {
+    fn from(node_id: VerbOutcome<String>) -> Self {
+        Self { node_id, address_change: None }
+    }
+}
+
+/// A changed BMC address, which the service uses now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BmcAddressChange {
+    /// Why it was accepted.
+    pub check: BmcAddressCheck,
+    /// Why the machine was not read afterwards. The service has the details of the earlier one.
+    pub probe_failure: Option<String>,
 }
 
 /// Why a changed BMC address was accepted.

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::lab::HostLab;
 use crate::hosts::decide::{
     BMC_ADDRESS_VERIFIED, BmcAccessState, HostAction, HostCompanions, HostLimits, HostMemory,
-    HostVerb, HostView, NextPass, VerbValue, apply, decide,
+    HostVerb, HostView, NextPass, VerbValue, apply, decide, is_accepted_machine_unread,
 };
 use crate::hosts::provisioner::fixture::FixtureProvisioner;
 use crate::hosts::provisioner::{
-    BmcAddressCheck, HostHealth, HostObservation, ProvisionerFailureKind as Kind,
-    ProvisionerWaitReason, RegisteredHost, VerbStop,
+    BmcAddressChange, BmcAddressCheck, HostHealth, HostObservation, ProvisionerFailureKind as Kind,
+    ProvisionerWaitReason, RegistrationAttempt, VerbStop,
 };
 
 fn now() -> Timestamp {
@@ -194,10 +194,7 @@ fn what_is_not_known_is_read_first() {
 #[test]
 fn outcomes_change_the_state() {
     let nothing = || Ok(VerbValue::Nothing);
-    let registered = || {
-        let host = RegisteredHost { node_id: "n".into(), address_check: None };
-        Ok(VerbValue::Registered(host))
-    };
+    let registered = || Ok(VerbValue::Registration(Ok("n".to_owned()).into()));
     let failed = |kind| Err(VerbStop::failed(kind, "no"));
     let waits = |reason| Err(VerbStop::started(reason));
     for (state, spec, verb, outcome, expected) in [
@@ -448,34 +445,50 @@ fn hardware_data_is_newer_than_a_restored_status() {
 
 #[test]
 fn a_changed_bmc_address_is_shown() {
+    let node_id = || Ok("node".to_owned());
+    let stopped = || Err(VerbStop::failed(Kind::Registration, "no response"));
     let rejected = || Err(VerbStop::failed(Kind::Identity, "another machine"));
-    let registered = |address_check| {
-        Ok(VerbValue::Registered(RegisteredHost { node_id: "node".into(), address_check }))
+    let changed = |check, failure: Option<&str>| {
+        Some(BmcAddressChange { check, probe_failure: failure.map(str::to_owned) })
     };
     let same = || BmcAddressCheck::SameMachine { identity: "serial number A1".into() };
     let unknown = || BmcAddressCheck::NotVerified { reason: "stock Ironic".into() };
+    let is_same = "True/SameMachine/serial number A1";
+    let unread = "Unknown/Accepted/accepted by the annotation \
+        baremetalhost.metal3.io/accept-replaced-machine; the service keeps the details of the \
+        earlier machine: no response";
+    let is_accepted = "True/Accepted/accepted by the annotation \
+        baremetalhost.metal3.io/accept-replaced-machine";
+    let error = Some("registration error");
     let (companions, memory, policy) = (companions(), memory(true), HostLimits::default());
     let mut host = host("provisioned", json!({}), json!({ACCEPT_REPLACED_MACHINE: ""}));
-    for (outcome, expected, error) in [
-        (registered(None), None, None),
-        (registered(Some(same())), Some("True/SameMachine/serial number A1"), None),
-        (registered(None), Some("True/SameMachine/serial number A1"), None),
-        (rejected(), Some("False/DifferentMachine/another machine"), Some("registration error")),
+    for (node_id, address_change, expected, error) in [
+        (node_id(), None, None, None),
+        (node_id(), changed(same(), None), Some(is_same), None),
+        (node_id(), None, Some(is_same), None),
+        (rejected(), None, Some("False/DifferentMachine/another machine"), error),
         // The user restored the address.
-        (registered(None), Some("True/Unchanged/"), None),
-        (registered(Some(unknown())), Some("Unknown/NotVerified/stock Ironic"), None),
+        (node_id(), None, Some("True/Unchanged/"), None),
+        (node_id(), changed(unknown(), None), Some("Unknown/NotVerified/stock Ironic"), None),
+        // The registration ends in a later call.
+        (stopped(), changed(same(), None), Some(is_same), error),
+        (node_id(), None, Some(is_same), None),
+        (stopped(), changed(BmcAddressCheck::Accepted, Some("no response")), Some(unread), error),
+        (node_id(), changed(BmcAddressCheck::Accepted, None), Some(is_accepted), None),
     ] {
         let view = HostView::new(&host, &companions, &memory, &policy);
-        let is_done = outcome.is_ok();
-        let update = apply(&view, &HostVerb::Register, outcome, now());
+        let is_removed = node_id.is_ok() || address_change.is_some();
+        let value = VerbValue::Registration(RegistrationAttempt { node_id, address_change });
+        let update = apply(&view, &HostVerb::Register, Ok(value), now());
         let conditions = update.status.conditions.iter();
         let shown = conditions.clone().find(|condition| condition.type_ == BMC_ADDRESS_VERIFIED);
         let shown = shown.map(|it| format!("{}/{}/{}", it.status, it.reason, it.message));
         assert_eq!(shown.as_deref(), expected);
+        assert_eq!(is_accepted_machine_unread(&update.status), expected == Some(unread));
         let kind = update.status.error_type.as_ref().map(|kind| kind.as_str().to_owned());
         assert_eq!(kind.as_deref(), error);
         let removed = &update.patch.removed_annotations;
-        assert_eq!(removed.iter().any(|key| key == ACCEPT_REPLACED_MACHINE), is_done);
+        assert_eq!(removed.iter().any(|key| key == ACCEPT_REPLACED_MACHINE), is_removed);
         host.status = Some(*update.status);
     }
 }

@@ -52,11 +52,18 @@ impl IronicCalls<'_> {
         }
     }
 
-    /// Lets Ferrite read again which machine the node is. A failure leaves what it knows.
-    pub(super) async fn probe(&self, node: &NodeResponse) {
+    /// Lets Ferrite read again which machine the node is. A failure leaves what it knows. Another
+    /// Ironic does not know the machine and need not read it.
+    pub(super) async fn probe(&self, node: &NodeResponse) -> VerbOutcome<()> {
         let path = format!("/v1/ferrite/nodes/{}/bmc", percent_encode(&node.uuid));
-        if let Err(error) = self.transport.request(Method::POST, &path, None).await {
-            tracing::debug!(node = node.uuid, error = error.message, "BMC was not probed");
+        match self.transport.request(Method::POST, &path, None).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.status, Some(403..=405)) => Ok(()),
+            Err(error) if matches!(error.status, None | Some(409)) => Err(self.stop(error)),
+            Err(error) => Err(self.failed(format!(
+                "the machine at the new spec.bmc.address cannot be read: {}",
+                error.message
+            ))),
         }
     }
 }
@@ -67,7 +74,10 @@ fn known_identity(
     host: &ManagedHost,
     request: &RegistrationRequest,
 ) -> HostIdentity {
-    let probed = node.driver_internal_info.get("bmc").cloned().unwrap_or_default();
+    let probed = node.driver_internal_info.get("bmc");
+    // It describes the machine before the accepted one.
+    let probed = probed.filter(|_| !request.is_accepted_machine_unread);
+    let probed = probed.cloned().unwrap_or_default();
     let mut identity: HostIdentity = serde_json::from_value(probed).unwrap_or_default();
     identity.mac_addresses.clone_from(&request.nic_mac_addresses);
     identity.mac_addresses.extend(host.boot_mac_address.clone());

@@ -12,7 +12,10 @@ use kube_resources::hosts::ironic_payloads::image::image_changes;
 use serde_json::{Map, Value, json};
 
 use super::super::outcome::{ProvisionerWaitReason, VerbOutcome, VerbStop};
-use super::super::requests::{BmcAccess, ManagedHost, RegisteredHost, RegistrationRequest};
+use super::super::requests::{
+    BmcAccess, BmcAddressChange, BmcAddressCheck, ManagedHost, RegistrationAttempt,
+    RegistrationRequest,
+};
 use super::calls::IronicCalls;
 use super::lookup::node_name;
 use super::node::{NodeResponse, NodeState};
@@ -29,7 +32,19 @@ impl IronicCalls<'_> {
         &self,
         host: &ManagedHost,
         request: &RegistrationRequest,
-    ) -> VerbOutcome<RegisteredHost> {
+    ) -> RegistrationAttempt {
+        let mut address_change = None;
+        let node_id = self.register_node(host, request, &mut address_change).await;
+        RegistrationAttempt { node_id, address_change }
+    }
+
+    /// Sets `address_change` as soon as the node has a new address.
+    async fn register_node(
+        &self,
+        host: &ManagedHost,
+        request: &RegistrationRequest,
+        address_change: &mut Option<BmcAddressChange>,
+    ) -> VerbOutcome<String> {
         let Some(bmc) = &host.bmc else {
             return Err(self.failed("the BMC details are not complete; set spec.bmc"));
         };
@@ -62,15 +77,24 @@ impl IronicCalls<'_> {
             self.change_settings(&mut patch, &node, host, request);
         }
         let node = self.patch(node, patch).await?;
-        self.ensure_ports(host, request, &node).await?;
-        if address_check.is_some() {
-            self.probe(&node).await;
+        let unread = request.is_accepted_machine_unread.then_some(BmcAddressCheck::Accepted);
+        if let Some(check) = address_check.or(unread) {
+            // The machine of a node that is not verified yet is read by its verification.
+            let probed = if node.is_verified() { self.probe(&node).await } else { Ok(()) };
+            let probe_failure = probed.as_ref().err().map(VerbStop::to_string);
+            let is_accepted = check == BmcAddressCheck::Accepted;
+            *address_change = Some(BmcAddressChange { check, probe_failure });
+            // Without its identity, the next change of the address could not be verified.
+            if is_accepted {
+                probed?;
+            }
         }
+        self.ensure_ports(host, request, &node).await?;
         let node_id = self.verify(node, request, is_access_changed).await?;
         if ramdisk.is_none() && self.settings.ramdisk.is_built_per_host && request.needs_ramdisk {
             return Err(VerbStop::running(ProvisionerWaitReason::RamdiskImage, None));
         }
-        Ok(RegisteredHost { node_id, address_check })
+        Ok(node_id)
     }
 
     /// Whether BMC type and service support what the host needs.

@@ -11,7 +11,7 @@ use super::super::outcome::{ProvisionerFailureKind as Kind, VerbOutcome, VerbSto
 use super::super::requests::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
     HostDeployRequest, HostKey, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
-    PreparationRequest, RegisteredHost, RegistrationRequest, ServicingRequest,
+    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 use super::IronicProvisioner;
 use super::removal::AbortScope;
@@ -67,8 +67,13 @@ impl HostProvisioner for IronicProvisioner {
         &self,
         host: &ManagedHost,
         request: &RegistrationRequest,
-    ) -> VerbOutcome<RegisteredHost> {
-        self.checked(self.calls(Kind::Registration).await?.register(host, request).await)
+    ) -> RegistrationAttempt {
+        let mut attempt = match self.calls(Kind::Registration).await {
+            Ok(calls) => calls.register(host, request).await,
+            Err(stop) => Err(stop).into(),
+        };
+        attempt.node_id = self.checked(attempt.node_id);
+        attempt
     }
 
     async fn inspect(

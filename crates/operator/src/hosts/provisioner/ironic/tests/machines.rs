@@ -137,10 +137,10 @@ impl MachineBench {
                 // The first request restarts what failed before; the others observe it.
                 request.restart_on_failure &= is_start;
                 request.credentials_changed &= is_start;
-                self.provisioner.register(host, &request).await
+                self.provisioner.register(host, &request).await.node_id
             })
             .await?;
-        host.node_id = Some(registered.node_id);
+        host.node_id = Some(registered);
         Ok(())
     }
 

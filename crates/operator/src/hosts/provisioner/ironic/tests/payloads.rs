@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::super::IronicProvisionerSettings;
 use super::recording::{RecordedService, fixture, show, with_settings};
 use crate::hosts::provisioner::{
-    BmcEventRequest, FirmwareChanges, HostDeployRequest, HostProvisioner, InspectionRequest,
-    PowerOffRequest, PreparationRequest, PullSecret, RegistrationRequest, ServicingRequest,
-    VerbStop,
+    BmcAddressCheck, BmcEventRequest, FirmwareChanges, HostDeployRequest, HostProvisioner,
+    InspectionRequest, PowerOffRequest, PreparationRequest, PullSecret, RegistrationRequest,
+    ServicingRequest, VerbStop,
 };
 
 fn settings(variables: &[(&str, &str)], is_built_per_host: bool) -> IronicProvisionerSettings {
@@ -22,7 +22,7 @@ fn settings(variables: &[(&str, &str)], is_built_per_host: bool) -> IronicProvis
 }
 
 async fn register(service: &RecordedService, request: &RegistrationRequest) -> String {
-    show(&service.provisioner.register(&service.host, request).await)
+    show(&service.provisioner.register(&service.host, request).await.node_id)
 }
 
 fn manageable() -> Option<Value> {
@@ -644,14 +644,14 @@ async fn a_new_bmc_address_must_lead_to_the_same_machine() {
         service.set_address("redfish-virtualmedia://192.0.2.9/redfish/v1/Systems/1");
         let request =
             RegistrationRequest { accepts_replaced_machine: accepts, ..Default::default() };
-        let outcome = service.provisioner.register(&service.host, &request).await;
-        let shown = match &outcome {
-            Ok(registered) => {
-                let check = format!("{:?}", registered.address_check.as_ref().unwrap());
+        let attempt = service.provisioner.register(&service.host, &request).await;
+        let shown = match &attempt.node_id {
+            Ok(_) => {
+                let check = format!("{:?}", attempt.address_change.unwrap().check);
                 format!("done {}", check.split(' ').next().unwrap())
             }
             Err(VerbStop::Failed(failure)) => format!("failed {:?}", failure.kind),
-            Err(_) => show(&outcome),
+            Err(_) => show(&attempt.node_id),
         };
         assert!(shown.starts_with(expected), "{case}: {shown}");
         let patches = service.changes().iter().any(|change| change.contains("redfish_address"));
@@ -660,6 +660,71 @@ async fn a_new_bmc_address_must_lead_to_the_same_machine() {
     // Another password is no other address.
     let service = fixture(Some(active()), &[(identity, found("B2"))]);
     let request = RegistrationRequest { credentials_changed: true, ..Default::default() };
-    let registered = service.provisioner.register(&service.host, &request).await.unwrap();
-    assert_eq!(registered.address_check, None);
+    let attempt = service.provisioner.register(&service.host, &request).await;
+    assert_eq!((attempt.node_id.unwrap().as_str(), attempt.address_change), ("n1", None));
+}
+
+/// The node has the new address, so the next call would find no change.
+#[tokio::test]
+async fn a_changed_address_is_reported_although_the_registration_has_not_ended() {
+    let node = json!({"provision_state": "active",
+        "driver_internal_info": {"bmc": {"serial_number": "A1"}}});
+    let responses = [
+        ("POST /v1/ferrite/bmc-identity", json!({"serial_number": "A1"})),
+        ("POST /v1/ferrite/nodes/n1/bmc", json!(502)),
+        ("GET NODE/management/boot_device", json!(500)),
+    ];
+    let mut service = fixture(Some(node), &responses);
+    service.set_address("redfish-virtualmedia://192.0.2.9/redfish/v1/Systems/1");
+    let request = RegistrationRequest::default();
+    let attempt = service.provisioner.register(&service.host, &request).await;
+    let shown = show(&attempt.node_id);
+    assert!(shown.starts_with("failed the BMC does not respond"), "{shown}");
+    let change = attempt.address_change.unwrap();
+    assert_eq!(
+        change.check,
+        BmcAddressCheck::SameMachine { identity: "serial number A1".to_owned() }
+    );
+    assert!(change.probe_failure.unwrap().contains("cannot be read"));
+}
+
+/// The next change of the address is compared with the accepted machine.
+#[tokio::test]
+async fn an_accepted_machine_is_read_before_the_registration_ends() {
+    let node = |address: &str| {
+        json!({"provision_state": "active",
+            "driver_internal_info": {"bmc": {"serial_number": "A1"}},
+            "driver_info": {"redfish_address": address, "redfish_username": "admin",
+                "redfish_system_id": "/redfish/v1/Systems/1"}})
+    };
+    let probe = "POST /v1/ferrite/nodes/n1/bmc";
+    let new_address = "redfish-virtualmedia://192.0.2.9/redfish/v1/Systems/1";
+    let accepts = RegistrationRequest { accepts_replaced_machine: true, ..Default::default() };
+    let unread = RegistrationRequest { is_accepted_machine_unread: true, ..Default::default() };
+    let (old, new) = ("https://192.0.2.1", "https://192.0.2.9");
+    for (known, request, response, expected) in [
+        (old, &accepts, json!(502), "failed the machine at the new spec.bmc.address"),
+        (old, &accepts, json!(409), "busy"),
+        (old, &accepts, json!({}), "done"),
+        (old, &accepts, json!(404), "done"),
+        // In later calls the node has the address.
+        (new, &unread, json!(502), "failed the machine at the new spec.bmc.address"),
+        (new, &unread, json!({}), "done"),
+    ] {
+        let mut service = fixture(Some(node(known)), &[(probe, response.clone())]);
+        service.set_address(new_address);
+        let attempt = service.provisioner.register(&service.host, request).await;
+        let shown = show(&attempt.node_id);
+        assert!(shown.starts_with(expected), "{known} {response}: {shown}");
+        let change = attempt.address_change.unwrap();
+        assert_eq!(change.check, BmcAddressCheck::Accepted);
+        assert_eq!(change.probe_failure.is_none(), expected == "done", "{known} {response}");
+    }
+    // The service still has the serial number of the machine before.
+    let identity = ("POST /v1/ferrite/bmc-identity", json!({"serial_number": "A1"}));
+    let mut service = fixture(Some(node(old)), &[identity]);
+    service.set_address(new_address);
+    let attempt = service.provisioner.register(&service.host, &unread).await;
+    let shown = show(&attempt.node_id);
+    assert!(shown.contains("cannot be verified") && attempt.address_change.is_none(), "{shown}");
 }

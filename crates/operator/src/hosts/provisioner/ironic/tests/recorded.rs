@@ -26,7 +26,7 @@ async fn call(fixture: &RecordedService, verb: &str) -> String {
         "register" => {
             let request =
                 RegistrationRequest { restart_on_failure: restarts, ..Default::default() };
-            show(&provisioner.register(host, &request).await)
+            show(&provisioner.register(host, &request).await.node_id)
         }
         "inspect" => {
             let request =
@@ -298,7 +298,7 @@ async fn changed_credentials_are_sent_and_verified() {
             &[("GET NODE/management/boot_device", check)],
         );
         let request = RegistrationRequest { credentials_changed: true, ..Default::default() };
-        let outcome = show(&fixture.provisioner.register(&fixture.host, &request).await);
+        let outcome = show(&fixture.provisioner.register(&fixture.host, &request).await.node_id);
         assert!(outcome.starts_with(expected), "{outcome}");
         assert_eq!(fixture.changes(), ["PATCH NODE /driver_info/redfish_password"]);
     }
