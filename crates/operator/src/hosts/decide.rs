@@ -37,7 +37,9 @@ pub use bmc_address::{
 };
 pub use deployment_failures::DEPLOYMENT_FAILED;
 pub use firmware::{effective_root_device_hints, preparing_firmware, servicing_firmware};
-pub use inputs::{BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView};
+pub use inputs::{
+    BmcAccessState, HostCompanions, HostLimits, HostMemory, HostView, SettingsVersion,
+};
 
 use self::firmware::FirmwareRequest;
 use self::transition::StatusChange;

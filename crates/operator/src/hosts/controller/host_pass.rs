@@ -230,8 +230,8 @@ impl HostPass<'_> {
             let status = components.status.get_or_insert_default();
             status.updates.clone_from(&components.spec.updates);
         }
-        if let Some(generation) = applied_settings {
-            self.shared.writer.write_applied_settings(&self.host, generation).await?;
+        if let Some(version) = applied_settings {
+            self.shared.writer.write_applied_settings(&self.host, &version).await?;
         }
         if let (Some(status), Some(image)) = (data_image, &mut self.companions.data_image) {
             self.shared.writer.write_data_image(image, &status).await?;

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use super::super::decide::{HostEvent, HostPatch};
+use super::super::decide::{HostEvent, HostPatch, SettingsVersion};
 use super::merge_patch::{as_json, merge_patch};
 use super::narrow::narrow_host;
 use crate::events::ObjectEventRecorder;
@@ -217,20 +217,22 @@ impl HostWriter {
         self.write_companion_status::<HostFirmwareComponents>(&components.metadata, patch).await
     }
 
-    /// Records that the BIOS settings of this generation were applied. Other conditions are written by
-    /// the controller of the settings.
+    /// Records that these BIOS settings were applied. Other conditions are written by the controller of
+    /// the settings.
     pub(super) async fn write_applied_settings(
         &self,
         host: &BareMetalHost,
-        generation: i64,
+        version: &SettingsVersion,
     ) -> Result<(), kube::Error> {
         let object = json!({
             "apiVersion": HostFirmwareSettings::api_version(&()),
             "kind": HostFirmwareSettings::kind(&()),
+            "metadata": {"uid": version.uid},
             "status": {"conditions": [{
                 "type": firmware::SETTINGS_APPLIED, "status": "True",
                 "reason": firmware::SETTINGS_SUCCESS, "message": "",
-                "observedGeneration": generation, "lastTransitionTime": Time(Timestamp::now()),
+                "observedGeneration": version.generation,
+                "lastTransitionTime": Time(Timestamp::now()),
             }]},
         });
         let api: Api<HostFirmwareSettings> = self.api(host);
@@ -275,8 +277,11 @@ impl HostWriter {
         let name = metadata.name.as_deref().unwrap_or_default();
         match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(()),
-            // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            // It was deleted meanwhile, or deleted and created again: a forced change conflicts only with
+            // another UID.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

@@ -9,7 +9,7 @@ use kube_resources::hosts::hardware_data::HardwareDetails;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 
 use super::super::provisioner::{HostObservation, RegistrationAttempt};
-use super::inputs::HostMemory;
+use super::inputs::{HostMemory, SettingsVersion};
 
 /// What to do next with a host.
 #[derive(Clone, Debug)]
@@ -102,9 +102,8 @@ pub struct HostUpdate {
     /// The requested firmware updates were started: copy them to the status of
     /// `HostFirmwareComponents`.
     pub records_component_updates: bool,
-    /// These BIOS settings were applied: record their generation in the status of
-    /// `HostFirmwareSettings`.
-    pub applied_settings: Option<i64>,
+    /// These BIOS settings were applied: record it in the status of `HostFirmwareSettings`.
+    pub applied_settings: Option<SettingsVersion>,
     /// New status of the `DataImage`.
     pub data_image: Option<DataImageStatus>,
     /// New status of the host.

@@ -172,7 +172,7 @@ fn record_updates(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
 
 fn firmware_started(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
     record_updates(change, request);
-    change.memory.started_settings = firmware::settings_generation(change.view, request);
+    change.memory.started_settings = firmware::settings_version(change.view, request);
     change.memory.is_change_started = true;
 }
 
@@ -181,10 +181,10 @@ fn firmware_applied(change: &mut StatusChange<'_>, request: &FirmwareRequest) {
     record_updates(change, request);
     let applied = match change.memory.is_change_started {
         true => change.memory.started_settings.take(),
-        false => firmware::settings_generation(change.view, request),
+        false => firmware::settings_version(change.view, request),
     };
     if applied.is_some() {
-        change.memory.applied_settings = applied;
+        change.memory.applied_settings.clone_from(&applied);
         change.update.applied_settings = applied;
     }
 }

@@ -10,7 +10,7 @@ use kube_resources::hosts::ironic_payloads::root_device::profile_hints;
 use kube_resources::hosts::raid::DiskHints;
 
 use super::super::provisioner::FirmwareChanges;
-use super::inputs::HostView;
+use super::inputs::{HostView, SettingsVersion};
 
 /// The profile that Metal3's operator uses for hosts without one.
 const METAL3_PROFILE: &str = "unknown";
@@ -125,20 +125,24 @@ fn is_changed(conditions: &[Condition], generation: Option<i64>) -> Option<bool>
 /// Whether this generation was applied. Some BMCs store other values than the requested ones, or change
 /// them later; applying them again would not end.
 fn is_applied(view: &HostView<'_>, settings: &HostFirmwareSettings) -> bool {
-    let generation = settings.metadata.generation;
+    let Some(version) = SettingsVersion::of(settings) else { return false };
     let mut conditions = settings.status.iter().flat_map(|status| &status.conditions);
     let is_recorded = conditions.any(|condition| {
-        condition.type_ == SETTINGS_APPLIED && condition.observed_generation == generation
+        condition.type_ == SETTINGS_APPLIED
+            && condition.observed_generation == Some(version.generation)
     });
-    generation.is_some() && (is_recorded || view.memory.applied_settings == generation)
+    is_recorded || view.memory.applied_settings.as_ref() == Some(&version)
 }
 
-/// The generation of the BIOS settings that a request applies.
-pub(super) fn settings_generation(view: &HostView<'_>, request: &FirmwareRequest) -> Option<i64> {
+/// The BIOS settings that a request applies.
+pub(super) fn settings_version(
+    view: &HostView<'_>,
+    request: &FirmwareRequest,
+) -> Option<SettingsVersion> {
     let settings = view.companions.firmware_settings.as_ref()?;
     match request {
         FirmwareRequest::Changed(changes) if !changes.settings.is_empty() => {
-            settings.metadata.generation
+            SettingsVersion::of(settings)
         }
         FirmwareRequest::Changed(_) | FirmwareRequest::Unchanged | FirmwareRequest::NotRead => None,
     }

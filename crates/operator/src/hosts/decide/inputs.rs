@@ -82,6 +82,23 @@ pub enum BmcAccessState {
     },
 }
 
+/// A version of a `HostFirmwareSettings`. Generations start again if the object is recreated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsVersion {
+    /// UID of the object.
+    pub uid: Option<String>,
+    /// Its generation.
+    pub generation: i64,
+}
+
+impl SettingsVersion {
+    /// The version of an object; `None` before the API server stored it.
+    pub(super) fn of(settings: &HostFirmwareSettings) -> Option<Self> {
+        let generation = settings.metadata.generation?;
+        Some(Self { uid: settings.metadata.uid.clone(), generation })
+    }
+}
+
 /// What is known about a host beyond its object. It may be lost at any time.
 #[derive(Clone, Debug, Default)]
 pub struct HostMemory {
@@ -91,10 +108,10 @@ pub struct HostMemory {
     pub is_adopted: bool,
     /// Whether the preparation or servicing in progress was started.
     pub is_change_started: bool,
-    /// Generation of the BIOS settings that the running change applies.
-    pub started_settings: Option<i64>,
-    /// Generation of the BIOS settings that were applied last, until their status has it.
-    pub applied_settings: Option<i64>,
+    /// The BIOS settings that the running change applies.
+    pub started_settings: Option<SettingsVersion>,
+    /// The BIOS settings that were applied last, until their status has them.
+    pub applied_settings: Option<SettingsVersion>,
     /// The operation in progress.
     pub wait: Option<ProvisionerWait>,
     /// Since when the operation in progress is waited for.

@@ -11,7 +11,7 @@ use kube_resources::hosts::host_status::{
 
 use super::super::provisioner::ProvisionerFailureKind;
 use super::action::{HostAction, HostEvent, HostPatch, HostUpdate, NextPass};
-use super::inputs::{HostMemory, HostView};
+use super::inputs::{HostMemory, HostView, SettingsVersion};
 use super::{back_off, conditions, firmware};
 
 /// A status that is being changed, with everything that goes with it.
@@ -28,7 +28,7 @@ pub(super) struct StatusChange<'a> {
 pub(super) struct ChangeEffects {
     pub(super) hardware: Option<Box<kube_resources::hosts::hardware_data::HardwareDetails>>,
     pub(super) records_component_updates: bool,
-    pub(super) applied_settings: Option<i64>,
+    pub(super) applied_settings: Option<SettingsVersion>,
     pub(super) data_image: Option<kube_resources::hosts::data_image::DataImageStatus>,
     pub(super) patch: HostPatch,
     pub(super) events: Vec<HostEvent>,

@@ -170,7 +170,7 @@ impl HostLab {
             let status = components.status.get_or_insert_default();
             status.updates.clone_from(&components.spec.updates);
         }
-        self.applied_settings.extend(update.applied_settings);
+        self.applied_settings.extend(update.applied_settings.map(|version| version.generation));
         let state = update.status.provisioning.state.as_str().to_owned();
         if self.states.last() != Some(&state) {
             self.states.push(state);

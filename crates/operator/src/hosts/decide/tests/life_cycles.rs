@@ -497,7 +497,7 @@ async fn firmware_and_data_images_are_changed_at_a_reboot() {
 /// Some BMCs report other values than those that were set.
 #[tokio::test]
 async fn settings_are_applied_once() {
-    let settings = |generation: i64, applied: Option<i64>| {
+    let settings = |uid: &str, generation: i64, applied: Option<i64>| {
         let mut conditions = vec![json!({"type": "Valid", "status": "True"})];
         conditions.push(json!({"type": "ChangeDetected", "status": "True"}));
         for condition in &mut conditions {
@@ -511,23 +511,29 @@ async fn settings_are_applied_once() {
             condition["message"] = json!("");
             condition["lastTransitionTime"] = json!("2026-11-17T10:00:00Z");
         }
-        serde_json::from_value(json!({"metadata": {"generation": generation},
+        serde_json::from_value(json!({"metadata": {"uid": uid, "generation": generation},
             "spec": {"settings": {"Fan": "fast"}},
             "status": {"settings": {"Fan": "Fast"}, "conditions": conditions}}))
         .unwrap()
     };
     let (mut lab, _) = available().await;
-    lab.companions.firmware_settings = Some(settings(3, None));
+    lab.companions.firmware_settings = Some(settings("a", 3, None));
     lab.run_until(|lab| lab.applied_settings == [3]).await;
     lab.settle().await;
     assert_eq!((lab.state().as_str(), lab.applied_settings.as_slice()), ("available", &[3][..]));
     // Also after a restart, from the condition.
     lab.restart();
-    lab.companions.firmware_settings = Some(settings(3, Some(3)));
+    lab.companions.firmware_settings = Some(settings("a", 3, Some(3)));
     lab.settle().await;
     assert_eq!(lab.applied_settings, [3]);
     // The user changes the request.
-    lab.companions.firmware_settings = Some(settings(4, Some(3)));
+    lab.companions.firmware_settings = Some(settings("a", 4, Some(3)));
     lab.settle().await;
     assert_eq!((lab.state().as_str(), lab.applied_settings.as_slice()), ("available", &[3, 4][..]));
+    // The object is deleted and created again, and reaches the same generation.
+    lab.companions.firmware_settings = None;
+    lab.settle().await;
+    lab.companions.firmware_settings = Some(settings("b", 4, None));
+    lab.settle().await;
+    assert_eq!(lab.applied_settings, [3, 4, 4]);
 }
