@@ -537,3 +537,26 @@ async fn settings_are_applied_once() {
     lab.settle().await;
     assert_eq!(lab.applied_settings, [3, 4, 4]);
 }
+
+/// The machine is erased with the address that the node still has.
+#[tokio::test]
+async fn a_deleted_host_whose_new_bmc_address_is_rejected_is_deprovisioned() {
+    for restarts in [false, true] {
+        let (mut lab, fixture) = provisioned().await;
+        let rejected = VerbStop::failed(Kind::Identity, "leads to another machine");
+        fixture.inject(HOST, "register", vec![rejected; 1000]);
+        let address = "redfish-virtualmedia://192.0.2.2/redfish/v1/Systems/1";
+        lab.edit(json!({"bmc": {"address": address, "credentialsName": "bmc"}}));
+        lab.run_until(|lab| lab.status().error_message.contains("another machine")).await;
+        if restarts {
+            lab.restart();
+        }
+        lab.delete();
+        lab.run_until_gone().await;
+        let calls = fixture.calls(HOST);
+        for verb in ["deprovision", "power_off", "delete"] {
+            assert!(calls.contains(&verb), "{verb} is missing in {calls:?}");
+        }
+        assert!(!fixture.knows(HOST) && !lab.events.contains(&"DeletionForced"));
+    }
+}
