@@ -2,10 +2,10 @@
 //! Writes of hosts and their companions: only what changed, and only to the version that was read.
 
 use futures_util::future::join_all;
+use http::header::CONTENT_TYPE;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::core::DeserializeGuard;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::conditions::firmware;
@@ -150,32 +150,55 @@ impl HostWriter {
         });
         let api: Api<HardwareData> = self.api(host);
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(object);
-        match api.patch(&host.name_any(), &parameters, &patch).await {
-            // The API server cannot merge into an object that does not match the schema.
+        match api.patch(&host.name_any(), &parameters, &Patch::Apply(&object)).await {
+            Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if matches!(status.code, 422 | 500) => {
                 warn!(
                     namespace = host.namespace(),
                     name = host.name_any(),
                     error = status.message,
-                    "HardwareData cannot be changed; replacing it"
+                    "HardwareData cannot be changed; replacing its content"
                 );
-                self.delete_hardware(host).await?;
-                api.patch(&host.name_any(), &parameters, &patch).await.map(|_| ())
+                self.replace_hardware(host, &object["spec"], kube::Error::Api(status)).await
             }
-            applied => applied.map(|_| ()),
+            Err(error) => Err(error),
         }
     }
 
-    async fn delete_hardware(&self, host: &BareMetalHost) -> Result<(), kube::Error> {
-        self.release_companion::<HardwareData>(host, HARDWARE_DATA_FINALIZER).await?;
-        // The response may contain the malformed object.
-        let api: Api<DeserializeGuard<HardwareData>> = self.api(host);
-        match api.delete(&host.name_any(), &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(error),
+    /// Replaces the content of an object into which the API server cannot merge, because it does not match
+    /// the schema. The object is not deleted: the change may have failed for another reason. Returns
+    /// `cause` if there is no object.
+    async fn replace_hardware(
+        &self,
+        host: &BareMetalHost,
+        spec: &Value,
+        cause: kube::Error,
+    ) -> Result<(), kube::Error> {
+        let name = host.name_any();
+        let api: Api<HardwareData> = self.api(host);
+        let Some(stored) = api.get_metadata_opt(&name).await? else { return Err(cause) };
+        let mut metadata = stored.metadata;
+        let finalizers = metadata.finalizers.get_or_insert_default();
+        if !finalizers.iter().any(|finalizer| finalizer == HARDWARE_DATA_FINALIZER) {
+            finalizers.push(HARDWARE_DATA_FINALIZER.to_owned());
         }
+        let owners = metadata.owner_references.get_or_insert_default();
+        let missing = host.controller_owner_ref(&());
+        let missing = missing.filter(|owner| owners.iter().all(|other| other.uid != owner.uid));
+        owners.extend(missing);
+        let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+        let patch = json!([
+            set("/metadata/resourceVersion", json!(metadata.resource_version)),
+            set("/metadata/finalizers", json!(metadata.finalizers)),
+            set("/metadata/ownerReferences", json!(metadata.owner_references)),
+            set("/spec", spec.clone()),
+        ]);
+        let path = format!("{}/{name}?fieldManager={FIELD_MANAGER}", api.resource_url());
+        let request = http::Request::patch(path)
+            .header(CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request::<HardwareData>(request).await.map(|_| ())
     }
 
     /// Removes one of our finalizers from the object with the name of the host, if it exists.
@@ -239,8 +262,11 @@ impl HostWriter {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         match api.patch_status(&host.name_any(), &parameters, &Patch::Apply(object)).await {
             Ok(_) => Ok(()),
-            // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            // It was deleted meanwhile, or deleted and created again: a forced change conflicts only with
+            // another UID.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
@@ -277,11 +303,8 @@ impl HostWriter {
         let name = metadata.name.as_deref().unwrap_or_default();
         match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(()),
-            // It was deleted meanwhile, or deleted and created again: a forced change conflicts only with
-            // another UID.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(())
-            }
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -295,5 +318,84 @@ impl HostWriter {
             }
         }))
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A writer whose API server has a `HardwareData`. It fails server-side apply with a status, and all
+    /// other changes if `fails_always`. Methods and types of the requests are recorded.
+    fn writer(apply_status: u16, fails_always: bool) -> (HostWriter, Arc<Mutex<Vec<String>>>) {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&requests);
+        let respond = move |request: Request<Body>| {
+            let recorded = Arc::clone(&recorded);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let content_type = parts.headers.get(CONTENT_TYPE);
+                let content_type = content_type.map_or("", |value| value.to_str().unwrap());
+                let kind = content_type.trim_start_matches("application/");
+                recorded.lock().unwrap().push(format!("{} {kind}", parts.method));
+                let is_apply = kind == "apply-patch+yaml";
+                let (code, reply) = match parts.method {
+                    Method::GET => (
+                        200,
+                        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                            "metadata": {"name": "h", "namespace": "lab", "uid": "1",
+                                "resourceVersion": "7", "finalizers": ["other"]}}),
+                    ),
+                    Method::PATCH if !is_apply && !fails_always => {
+                        let operations: Value = serde_json::from_slice(&body).unwrap();
+                        assert_eq!(operations[0]["value"], "7");
+                        let finalizers = json!(["other", HARDWARE_DATA_FINALIZER]);
+                        assert_eq!(operations[1]["value"], finalizers);
+                        assert_eq!(operations[2]["value"][0]["uid"], "u");
+                        assert_eq!(operations[3]["value"]["hardware"]["hostname"], "new");
+                        (200, json!({"metadata": {"name": "h"}, "spec": {}}))
+                    }
+                    _ => (
+                        apply_status,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                            "code": apply_status, "message": "test", "reason": "test"}),
+                    ),
+                };
+                let body = Body::from(serde_json::to_vec(&reply).unwrap());
+                let response = Response::builder().status(code).body(body).unwrap();
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        };
+        let client = Client::new(service_fn(respond), "lab");
+        let events = ObjectEventRecorder::new(client.clone(), "test");
+        (HostWriter::new(client, events), requests)
+    }
+
+    #[tokio::test]
+    async fn hardware_data_that_cannot_be_merged_are_replaced_and_never_deleted() {
+        let host: BareMetalHost = serde_json::from_value(json!({
+            "metadata": {"name": "h", "namespace": "lab", "uid": "u"}, "spec": {"online": true},
+        }))
+        .unwrap();
+        let hardware: HardwareDetails = serde_json::from_value(json!({"hostname": "new"})).unwrap();
+        let replaced = ["PATCH apply-patch+yaml", "GET ", "PATCH json-patch+json"];
+        for (status, fails_always, is_written, expected) in [
+            (422, false, true, &replaced[..]),
+            (500, false, true, &replaced),
+            (500, true, false, &replaced),
+            (403, false, false, &replaced[..1]),
+        ] {
+            let (writer, requests) = writer(status, fails_always);
+            let written = writer.write_hardware(&host, &hardware).await;
+            assert_eq!(written.is_ok(), is_written, "{status}: {written:?}");
+            assert_eq!(*requests.lock().unwrap(), expected, "{status}");
+        }
     }
 }
