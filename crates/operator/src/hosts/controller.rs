@@ -51,7 +51,7 @@ use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 use self::bare_metal_host::host_changes;
 use self::claim_watches::ClaimWatches;
 use self::data_image::DataImageReconciler;
-use self::event_subscription::EventSubscriptionReconciler;
+use self::event_subscription::{EventSubscriptionReconciler, SubscriptionOwners};
 use self::firmware_components::FirmwareComponentsReconciler;
 use self::firmware_schemas::FirmwareSchemas;
 use self::firmware_settings::FirmwareSettingsReconciler;
@@ -202,6 +202,7 @@ pub async fn run(
                 hosts: hosts.clone(),
                 subscriptions: subscriptions.clone(),
                 provisioner,
+                owners: SubscriptionOwners::default(),
             }),
         ),
     ];

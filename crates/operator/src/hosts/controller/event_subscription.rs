@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `BMCEventSubscription`: subscriptions to events of a BMC.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,6 +31,35 @@ pub(super) struct EventSubscriptionReconciler {
     pub(super) hosts: ObjectCache<BareMetalHost>,
     pub(super) subscriptions: ObjectCache<BMCEventSubscription>,
     pub(super) provisioner: Arc<dyn HostProvisioner>,
+    pub(super) owners: SubscriptionOwners,
+}
+
+/// Subscriptions of this process by host and UID of their object. The cached objects do not have the
+/// newest ones yet, and a BMC does not show to which object a subscription belongs.
+#[derive(Default)]
+pub(super) struct SubscriptionOwners {
+    hosts: Mutex<HashMap<HostKey, Arc<OwnedIds>>>,
+}
+
+/// The lock is held while a subscription is looked for, created and recorded.
+type OwnedIds = tokio::sync::Mutex<BTreeMap<String, String>>;
+
+impl SubscriptionOwners {
+    fn of(&self, host: &HostKey) -> Arc<OwnedIds> {
+        // The map is consistent after every statement.
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(hosts.entry(host.clone()).or_default())
+    }
+
+    /// Forgets an object that was deleted.
+    async fn forget(&self, host: &HostKey, uid: &str) {
+        self.of(host).lock().await.remove(uid);
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        // A count of 1 cannot grow without the lock of the map.
+        hosts.retain(|_, owned| {
+            Arc::strong_count(owned) > 1 || owned.try_lock().is_ok_and(|owned| !owned.is_empty())
+        });
+    }
 }
 
 #[async_trait]
@@ -86,20 +115,26 @@ impl EventSubscriptionReconciler {
             self.report(subscription, message).await?;
             return Ok(Some(HOST_WAIT));
         };
+        let owned = self.owners.of(&HostKey::new(&host.namespace, &host.name));
+        let mut owned = owned.lock().await;
+        let uid = subscription.uid().unwrap_or_default();
+        let mut used_ids = self.used_ids(subscription);
+        used_ids.extend(owned.iter().filter(|(other, _)| **other != uid).map(|(_, id)| id.clone()));
         let request = BmcEventRequest {
             destination: subscription.spec.destination.clone().unwrap_or_default(),
             context: subscription.spec.context.clone(),
             http_headers,
-            used_ids: self.used_ids(subscription),
+            used_ids,
         };
         match self.provisioner.add_event_subscription(host, &request).await {
             Ok(id) => {
+                owned.insert(uid, id.clone());
                 let status = json!({"subscriptionID": id, "error": null});
                 self.patch_status(subscription, status).await?;
                 Ok(None)
             }
             Err(stop) => {
-                self.report(subscription, &stop_text(&stop)).await?;
+                self.report(subscription, &stop.to_string()).await?;
                 Ok(Some(RETRY))
             }
         }
@@ -134,7 +169,7 @@ impl EventSubscriptionReconciler {
                 match self.provisioner.remove_event_subscription(&host, &id).await {
                     Ok(()) | Err(VerbStop::NeedsRegistration) => {}
                     Err(stop) => {
-                        self.report(subscription, &stop_text(&stop)).await?;
+                        self.report(subscription, &stop.to_string()).await?;
                         return Ok(Some(RETRY));
                     }
                 }
@@ -144,6 +179,10 @@ impl EventSubscriptionReconciler {
         let left: Vec<&String> =
             names.filter(|name| *name != BMC_EVENT_SUBSCRIPTION_FINALIZER).collect();
         self.patch_finalizers(subscription, json!(left)).await?;
+        let namespace = subscription.namespace().unwrap_or_default();
+        let name = subscription.spec.host_name.clone().unwrap_or_default();
+        let uid = subscription.uid().unwrap_or_default();
+        self.owners.forget(&HostKey::new(&namespace, &name), &uid).await;
         Ok(None)
     }
 
@@ -209,19 +248,5 @@ fn ignore_missing<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> 
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// What stopped a verb, for the user.
-fn stop_text(stop: &VerbStop) -> String {
-    match stop {
-        VerbStop::InProgress(wait) => wait.reason.as_str().to_owned(),
-        VerbStop::Failed(failure) => failure.message.clone(),
-        VerbStop::NeedsRegistration => "the host is not registered".to_owned(),
-        VerbStop::NotReady { message } => {
-            format!("the provisioning service is not ready: {message}")
-        }
-        VerbStop::MissingInput { message } => message.clone(),
-        VerbStop::Busy { reason } => format!("the node is busy: {reason}"),
     }
 }

@@ -34,6 +34,8 @@ struct ListedObjects {
     /// The plural that is listed only after all others were used.
     last: &'static str,
     changes: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Whether changes are accepted, although watches do not report them.
+    accepts_changes: bool,
 }
 
 impl ListedObjects {
@@ -66,7 +68,15 @@ impl ListedObjects {
             let body = serde_json::from_slice(&body).unwrap_or_default();
             let line = format!("{} {}", parts.method, parts.uri.path());
             self.changes.lock().unwrap().push((line, body));
-            return failure(StatusCode::CONFLICT, "Conflict");
+            let plural = |kind: &str| parts.uri.path().contains(&format!("/{kind}/"));
+            let changed = self.objects.iter().find(|(kind, object)| {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                plural(kind) && parts.uri.path().split('/').any(|part| part == name)
+            });
+            return match changed.filter(|_| self.accepts_changes) {
+                Some((_, object)) => respond(StatusCode::OK, object),
+                None => failure(StatusCode::CONFLICT, "Conflict"),
+            };
         }
         if parts.uri.query().is_some_and(|query| query.contains("watch=")) {
             std::future::pending::<()>().await;
@@ -174,4 +184,42 @@ async fn a_paused_host_changes_nothing() {
         let owner = &body["metadata"]["ownerReferences"][0]["name"];
         assert!(!line.contains("paused") && owner != "paused", "{line} {body}");
     }
+}
+
+/// The caches show neither subscription, as shortly after their creation.
+#[tokio::test(start_paused = true)]
+async fn equal_event_subscriptions_do_not_share_one_of_the_bmc() {
+    let subscription = |name: &str| {
+        json!({"metadata": metadata(name, "bmceventsubscription.metal3.io"),
+            "spec": {"hostName": "h", "destination": "https://events/in"}})
+    };
+    let objects = vec![
+        (
+            "baremetalhosts",
+            json!({"metadata": metadata("h", "baremetalhost.metal3.io"),
+                "spec": {"online": true, "bmc": {
+                    "address": "redfish://192.0.2.1/redfish/v1/Systems/1",
+                    "credentialsName": "bmc"}},
+                "status": {"provisioning": {"state": "available", "ID": "temporary-fake-id"}}}),
+        ),
+        ("bmceventsubscriptions", subscription("a")),
+        ("bmceventsubscriptions", subscription("b")),
+        (
+            "secrets",
+            json!({"metadata": {"name": "bmc", "namespace": "lab", "resourceVersion": "1"},
+            "data": {"username": "YWRtaW4=", "password": "c2VjcmV0"}}),
+        ),
+    ];
+    let server =
+        ListedObjects { objects: objects.into(), accepts_changes: true, ..Default::default() };
+    let ids = |changes: &[(String, Value)]| {
+        let status = changes.iter().filter_map(|(line, body)| {
+            let id = body["status"]["subscriptionID"].as_str()?;
+            Some((line.rsplit('/').nth(1)?.to_owned(), id.to_owned()))
+        });
+        status.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    run_until(&server, |changes| ids(changes).len() == 2).await;
+    let ids = ids(&server.changes.lock().unwrap());
+    assert_ne!(ids["a"], ids["b"]);
 }

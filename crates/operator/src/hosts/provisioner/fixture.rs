@@ -49,6 +49,8 @@ struct FixtureHost {
     has_image: bool,
     is_adopted: bool,
     powered_on: bool,
+    /// Destinations and contexts of event subscriptions, by identifier.
+    subscriptions: BTreeMap<String, (String, Option<String>)>,
     /// Why every verification of the BMC fails.
     rejection: Option<String>,
     /// Outcomes of the next calls of a verb.
@@ -180,6 +182,26 @@ impl FixtureHost {
         self.two_calls(operation, ProvisionerWaitReason::Power, OPERATION_WAIT)?;
         self.powered_on = is_on;
         Ok(())
+    }
+
+    /// Creates a subscription, or returns an equal one that no other object uses.
+    fn subscribe(&mut self, request: &BmcEventRequest) -> String {
+        let wanted = (request.destination.clone(), request.context.clone());
+        let mut existing = self.subscriptions.iter();
+        let unused =
+            existing.find(|(id, found)| **found == wanted && !request.used_ids.contains(*id));
+        if let Some((id, _)) = unused {
+            return id.clone();
+        }
+        let mut id = "temporary-fake-id".to_owned();
+        for number in 2.. {
+            if !self.subscriptions.contains_key(&id) {
+                break;
+            }
+            id = format!("temporary-fake-id-{number}");
+        }
+        self.subscriptions.insert(id.clone(), wanted);
+        id
     }
 
     fn remove(&mut self) -> VerbOutcome<()> {
@@ -321,13 +343,18 @@ impl HostProvisioner for FixtureProvisioner {
     async fn add_event_subscription(
         &self,
         host: &ManagedHost,
-        _subscription: &BmcEventRequest,
+        subscription: &BmcEventRequest,
     ) -> VerbOutcome<String> {
-        self.run_registered(host, "add_event_subscription", |_| Ok("temporary-fake-id".to_owned()))
+        self.run_registered(host, "add_event_subscription", |state| {
+            Ok(state.subscribe(subscription))
+        })
     }
 
-    async fn remove_event_subscription(&self, host: &ManagedHost, _id: &str) -> VerbOutcome<()> {
-        self.run_registered(host, "remove_event_subscription", |_| Ok(()))
+    async fn remove_event_subscription(&self, host: &ManagedHost, id: &str) -> VerbOutcome<()> {
+        self.run_registered(host, "remove_event_subscription", |state| {
+            state.subscriptions.remove(id);
+            Ok(())
+        })
     }
 
     async fn attach_data_image(&self, host: &ManagedHost, _url: &str) -> VerbOutcome<()> {
