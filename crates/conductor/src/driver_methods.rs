@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls that concern a hardware type and no node: its interfaces and properties, driver vendor
-//! methods, logical disk properties, the machine behind a BMC.
+//! methods, logical disk properties.
 
-use std::time::Duration;
-
-use drivers::{Driver, DriverError, DriverProperty, DriverSelectionError, DriverTarget};
-use node_model::{HttpMethod, InterfaceKind, Node, NodeId, SystemIdentity, VendorMethod};
+use drivers::{Driver, DriverError, DriverProperty, DriverSelectionError};
+use node_model::{HttpMethod, InterfaceKind, Node, VendorMethod};
 use serde_json::{Map, Value};
 
 use crate::{Conductor, PassthruReply};
@@ -33,14 +31,6 @@ pub enum DriverMethodError {
         allowed: String,
         /// The HTTP method of the call.
         http_method: HttpMethod,
-    },
-    /// The BMC did not respond in time.
-    #[error(
-        "the BMC did not respond within {seconds} s; check its address, its network and its power"
-    )]
-    NoResponse {
-        /// The limit.
-        seconds: u64,
     },
     /// The method failed.
     #[error("vendor method of hardware type {driver} failed")]
@@ -106,26 +96,6 @@ impl Conductor {
         driver: &str,
     ) -> Result<Option<&'static [DriverProperty]>, DriverMethodError> {
         Ok(self.default_driver(driver)?.raid().logical_disk_properties())
-    }
-
-    /// Identifies the machine behind a BMC that no node needs to have. Validates `driver_info` as for a
-    /// node of the hardware type.
-    pub async fn identify_machine(
-        &self,
-        driver: &str,
-        driver_info: &Map<String, Value>,
-    ) -> Result<SystemIdentity, DriverMethodError> {
-        let composed = self.default_driver(driver)?;
-        let node = Node::new(NodeId(uuid::Uuid::nil()), driver, self.now());
-        let instance_info = Map::new();
-        let target = DriverTarget::new(&composed, &node, driver_info, &instance_info, self.now());
-        let failed = |source| DriverMethodError::Failed { driver: driver.to_owned(), source };
-        composed.management().validate(&target).await.map_err(failed)?;
-        let limit = Duration::from_secs(self.settings.validate_timeout.max(1));
-        match tokio::time::timeout(limit, composed.management().identity(&target)).await {
-            Ok(identified) => identified.map_err(failed),
-            Err(_) => Err(DriverMethodError::NoResponse { seconds: limit.as_secs() }),
-        }
     }
 
     /// Calls a vendor method of a hardware type. An asynchronous method runs in the background.

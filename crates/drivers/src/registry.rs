@@ -243,6 +243,13 @@ impl DriverRegistry {
         }
     }
 
+    /// Closes the BMC sessions that only this node uses.
+    pub fn release_sessions(&self, node: NodeId) {
+        for sessions in &self.sessions {
+            sessions.release(node);
+        }
+    }
+
     /// Closes all BMC sessions at shutdown: BMCs have few sessions, and unclosed ones last half an
     /// hour. Returns within a few seconds.
     pub async fn close(&self) {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use node_model::InterfaceKind;
+use node_model::{InterfaceKind, NodeId};
 use tokio::sync::mpsc;
 
 use crate::registry::EnabledHardwareType;
@@ -22,6 +22,9 @@ const CONSOLE_TEXT_CAPACITY: usize = 1024;
 pub trait BmcSessions: Send + Sync {
     /// Closes all sessions. Returns within a few seconds, even if BMCs do not respond.
     async fn close(&self);
+
+    /// Closes the sessions that only this node uses, in the background.
+    fn release(&self, node: NodeId);
 }
 
 /// Which hardware types and implementations nodes may use.

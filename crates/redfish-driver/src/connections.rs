@@ -165,6 +165,17 @@ impl BmcSessions for RedfishConnections {
             tracing::info!("logout from BMCs timed out");
         }
     }
+
+    fn release(&self, node: NodeId) {
+        let mut open = self.open();
+        let used = open.bmcs.iter().filter(|(_, connections)| {
+            connections.iter().any(|connection| connection.nodes.binary_search(&node).is_ok())
+        });
+        let addresses: Vec<String> = used.map(|(address, _)| address.clone()).collect();
+        for address in addresses {
+            open.release(&address, node);
+        }
+    }
 }
 
 impl fmt::Debug for RedfishConnections {
@@ -263,6 +274,14 @@ mod tests {
         connections.client(&at("http://a").with_login("me", "secret"), node).unwrap();
         assert_eq!(cached_addresses(&connections), "http://a http://c");
         assert_eq!(connections.open().count, 2);
+        // A connection is closed when the last node that uses it is gone.
+        let other = NodeId::random();
+        connections.client(&at("http://c"), other).unwrap();
+        connections.release(node);
+        assert_eq!(cached_addresses(&connections), "http://c");
+        connections.release(other);
+        assert_eq!(cached_addresses(&connections), "");
+        connections.client(&at("http://a"), node).unwrap();
         connections.close().await;
         assert_eq!(cached_addresses(&connections), "");
     }

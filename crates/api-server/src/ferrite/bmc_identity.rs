@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Identifies the machine behind a BMC address, before a node is given that address.
 
-use conductor::DriverMethodError;
+use conductor::MachineIdentityError;
 use http::Method;
 use ironic_wire::{WireError, parse_fields, parse_object};
 use serde::Deserialize;
@@ -47,15 +47,12 @@ async fn identify(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 /// 404 would mean that there is no such route, and 500 an error of Ferrite.
-fn identity_error(error: DriverMethodError) -> ApiError {
-    match error {
-        DriverMethodError::UnknownDriver(_) => WireError::invalid(error.to_string()).into(),
-        DriverMethodError::Failed { driver, source } => {
-            let status = if source.is_transient() { 502 } else { 400 };
-            WireError::new(status, format!("{driver}: {source}")).into()
-        }
-        other @ (DriverMethodError::UnknownMethod { .. }
-        | DriverMethodError::WrongHttpMethod { .. }
-        | DriverMethodError::NoResponse { .. }) => other.into(),
-    }
+fn identity_error(error: MachineIdentityError) -> ApiError {
+    let status = match &error {
+        MachineIdentityError::UnknownDriver { .. } => 400,
+        MachineIdentityError::Failed { source, .. } if source.is_transient() => 502,
+        MachineIdentityError::Failed { .. } => 400,
+        MachineIdentityError::NoResponse { .. } => 504,
+    };
+    WireError::new(status, error.to_string()).into()
 }

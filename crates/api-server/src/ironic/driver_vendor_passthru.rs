@@ -60,7 +60,6 @@ impl From<DriverMethodError> for ApiError {
             DriverMethodError::UnknownMethod { .. } | DriverMethodError::WrongHttpMethod { .. } => {
                 WireError::invalid(error.to_string()).into()
             }
-            DriverMethodError::NoResponse { .. } => WireError::new(504, error.to_string()).into(),
             DriverMethodError::Failed { driver, source } => {
                 let status = if source.is_caller_error() { 400 } else { 500 };
                 WireError::new(status, format!("{driver}: {source}")).into()
