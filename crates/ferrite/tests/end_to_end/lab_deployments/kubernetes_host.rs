@@ -148,9 +148,10 @@ fn serve_image(address: &str) -> String {
 #[test]
 fn a_host_is_inspected_provisioned_and_deleted() {
     let Some(lab) = LabInventory::find() else { return };
+    // While another test has the machine, the control plane would only use memory.
+    let _lock = lock_machine(MACHINE);
     let runtime = Runtime::new().unwrap();
     let Some(cluster) = start_cluster(&runtime) else { return };
-    let _lock = lock_machine(MACHINE);
     let fast_track = "[lifecycle]\nfast_track = true";
     let parameters = "ipa-lldp-timeout=1";
     let site = DeployedLabMachine::start_site(
