@@ -181,8 +181,8 @@ impl ClusterWideLab {
         wait_within(LIMIT, "two replicas", &deployments, "ferrite-operator", is_ready).await;
     }
 
-    /// Creates the service, and lets the agents of the machines call it.
-    async fn install_service(&self) {
+    /// Creates the service, and lets the agents of the machines call it. Returns its URL.
+    async fn install_service(&self) -> String {
         let ironic = json!({"metadata": {"name": "ironic"},
             "spec": {"networking": {"disableHostNetwork": true}}});
         self.create::<Ironic>(SERVICE, ironic).await;
@@ -194,7 +194,9 @@ impl ClusterWideLab {
         let parameters = ListParams::default().labels("ironic.metal3.io/ironic=ironic");
         let pods = self.api::<Pod>(SERVICE).list(&parameters).await.unwrap();
         let address = pods.items[0].status.clone().unwrap().pod_ip.unwrap();
-        self.fleet.set_agent_api(&format!("http://{address}:6385"));
+        let url = format!("http://{address}:6385");
+        self.fleet.set_agent_api(&url);
+        url
     }
 
     async fn create_host(&self, index: usize) {
@@ -267,7 +269,7 @@ async fn hosts_of_all_namespaces_are_provisioned_despite_unreadable_objects() {
     let Some(lab) = ClusterWideLab::start().await else { return };
     lab.store_malformed_objects().await;
     lab.install_operator().await;
-    lab.install_service().await;
+    let service = lab.install_service().await;
     let database = json!({"metadata": {"name": "database"}, "spec": {}});
     lab.create::<IronicDatabase>(SERVICE, database).await;
     for index in 0..TENANTS.len() {
@@ -315,6 +317,9 @@ async fn hosts_of_all_namespaces_are_provisioned_despite_unreadable_objects() {
         let machine = lab.fleet.machine(index).unwrap();
         until_true("the image runs", || machine.running_software() == RunningSoftware::Instance)
             .await;
+        // As with Metal3, hosts are cleaned before a deployment without overwriting their disks.
+        assert!(machine.completed_step_count("erase_devices_metadata") > 0, "{tenant}");
+        assert_eq!(machine.completed_step_count("erase_devices"), 0, "{tenant}");
     }
     let data = json!({"metadata": {"name": HOST},
         "spec": {"url": format!("{}/data.iso", lab.files)}});
@@ -343,6 +348,8 @@ async fn hosts_of_all_namespaces_are_provisioned_despite_unreadable_objects() {
 
     // The API server is lost while a host is deprovisioned.
     let tenant = TENANTS[1];
+    // Agents cannot call the service, so the state lasts until it is observed.
+    lab.fleet.set_agent_api("http://127.0.0.1:1");
     lab.patch::<BareMetalHost>(tenant, json!({"spec": {"image": null}})).await;
     let is_started = |host: &Option<BareMetalHost>| {
         host.as_ref().is_some_and(|host| state_of(host) == "deprovisioning")
@@ -350,6 +357,7 @@ async fn hosts_of_all_namespaces_are_provisioned_despite_unreadable_objects() {
     wait_within(LIMIT, "deprovisioning", &lab.api(tenant), HOST, is_started).await;
     lab.cluster.stop_api_server().await;
     lab.cluster.start_api_server().await.unwrap();
+    lab.fleet.set_agent_api(&service);
     lab.until_state(tenant, "available").await;
     lab.delete_tenant(1).await;
 }

@@ -217,6 +217,8 @@ async fn hosts_live_in_one_process_although_it_is_killed() {
         let hardware = host.status.and_then(|status| status.hardware);
         let vendor = hardware.and_then(|hardware| hardware.system_vendor.manufacturer);
         assert_eq!(vendor.as_deref(), Some("Ferrite"), "{name}");
+        // Metal3's hosts are cleaned without overwriting their disks.
+        assert!(machine.completed_step_count("erase_devices_metadata") > 0, "{name}");
     }
 
     test.patch_hosts(&json!({"image": {
@@ -245,6 +247,7 @@ async fn hosts_live_in_one_process_although_it_is_killed() {
         let name = host_name(&machine);
         wait_for("deletion", &test.hosts, &name, Option::is_none).await;
         assert_eq!(machine.disk_image(), None, "{name}: the image was erased");
+        assert_eq!(machine.completed_step_count("erase_devices"), 0, "{name}");
     }
     assert_eq!(node_names(&mut test.client()), Vec::<String>::new());
 
