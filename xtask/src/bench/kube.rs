@@ -100,6 +100,8 @@ struct KubeBench {
     folder: PathBuf,
     /// Hosts that were created.
     created: usize,
+    /// How often this benchmark listed hosts, which is not a request of the operator.
+    host_lists: usize,
 }
 
 impl KubeBench {
@@ -119,6 +121,7 @@ impl KubeBench {
             ferrite: ferrite.to_owned(),
             folder: folder.to_owned(),
             created: 0,
+            host_lists: 0,
         })
     }
 
@@ -139,6 +142,7 @@ impl KubeBench {
         let more = options.idle_hosts.saturating_sub(options.hosts);
         if more > 0 {
             let hardware = inspected_hardware(&mut self.cluster.client()?)?;
+            self.host_lists += 1;
             let before = self.sample()?;
             self.create(more, &HostTemplate::WithHardware(hardware), interrupt)?;
             figures.add_short_creation(more, &self.sample()?.since(&before));
@@ -178,7 +182,7 @@ impl KubeBench {
             let available = self.operator.became_available()?;
             let mut problem = None;
             if available >= self.created {
-                problem = find_unavailable(&mut client, self.created)?;
+                problem = find_unavailable(&mut client, self.created, &mut self.host_lists)?;
                 if problem.is_none() {
                     return Ok(());
                 }
@@ -249,7 +253,8 @@ impl KubeBench {
             service: self.service.pid(),
             api_server: self.cluster.api_server_pid(),
         };
-        UsageSample::take(&processes, &mut self.cluster.client()?, &mut self.service.client())
+        let (mut cluster, mut service) = (self.cluster.client()?, self.service.client());
+        UsageSample::take(&processes, &mut cluster, &mut service, self.host_lists)
     }
 }
 

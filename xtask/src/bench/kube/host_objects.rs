@@ -125,15 +125,17 @@ pub(super) fn inspected_hardware(client: &mut ProbeClient) -> Result<Value> {
 }
 
 /// Describes a host that is not available, or a wrong number of hosts. `None` if all `expected` hosts are
-/// available without an error.
+/// available without an error. Adds the number of requests to `requests`.
 pub(super) fn find_unavailable(
     client: &mut ProbeClient,
     expected: usize,
+    requests: &mut usize,
 ) -> Result<Option<String>> {
     let mut found = 0;
     let mut next = String::new();
     loop {
         let path = format!("{}?limit={PAGE_SIZE}&continue={next}", hosts_path());
+        *requests += 1;
         let response = client.send_json("GET", &path, None)?;
         if response.status != 200 {
             bail!("cannot list hosts: {} {}", response.status, response.text());

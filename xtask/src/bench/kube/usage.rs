@@ -37,17 +37,20 @@ pub(super) struct ClusterUsage {
 }
 
 impl UsageSample {
+    /// `own_host_lists` is how often the benchmark listed hosts so far.
     pub(super) fn take(
         processes: &MeasuredProcesses,
         api_server: &mut ProbeClient,
         service: &mut ProbeClient,
+        own_host_lists: usize,
     ) -> Result<Self> {
         Ok(Self {
             at: Instant::now(),
             operator: CpuUsage::of(processes.operator)?,
             service: CpuUsage::of(processes.service)?,
             api_server: CpuUsage::of(processes.api_server)?,
-            kubernetes: RequestCounts::kubernetes(&metrics(api_server)?),
+            kubernetes: RequestCounts::kubernetes(&metrics(api_server)?)
+                .without_host_lists(own_host_lists),
             ironic: RequestCounts::ironic(&metrics(service)?),
         })
     }
