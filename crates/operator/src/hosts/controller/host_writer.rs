@@ -240,8 +240,8 @@ impl HostWriter {
         self.write_companion_status::<HostFirmwareComponents>(&components.metadata, patch).await
     }
 
-    /// Records that these BIOS settings were applied. Other conditions are written by the controller of
-    /// the settings.
+    /// Records that these BIOS settings were applied, unless their object was deleted. Other conditions are
+    /// written by the controller of the settings.
     pub(super) async fn write_applied_settings(
         &self,
         host: &BareMetalHost,
@@ -250,7 +250,6 @@ impl HostWriter {
         let object = json!({
             "apiVersion": HostFirmwareSettings::api_version(&()),
             "kind": HostFirmwareSettings::kind(&()),
-            "metadata": {"uid": version.uid},
             "status": {"conditions": [{
                 "type": firmware::SETTINGS_APPLIED, "status": "True",
                 "reason": firmware::SETTINGS_SUCCESS, "message": "",
@@ -259,14 +258,16 @@ impl HostWriter {
             }]},
         });
         let api: Api<HostFirmwareSettings> = self.api(host);
+        // The API server does not compare the UID in a change of the status.
+        let stored = api.get_metadata_opt(&host.name_any()).await?;
+        if stored.is_none_or(|stored| stored.metadata.uid != version.uid) {
+            return Ok(());
+        }
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         match api.patch_status(&host.name_any(), &parameters, &Patch::Apply(object)).await {
             Ok(_) => Ok(()),
-            // It was deleted meanwhile, or deleted and created again: a forced change conflicts only with
-            // another UID.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(())
-            }
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -331,8 +332,8 @@ mod tests {
 
     use super::*;
 
-    /// A writer whose API server has a `HardwareData`. It fails server-side apply with a status, and all
-    /// other changes if `fails_always`. Methods and types of the requests are recorded.
+    /// A writer whose API server has an object with UID 1. It responds to server-side apply with a status,
+    /// and fails all other changes if `fails_always`. Methods and types of the requests are recorded.
     fn writer(apply_status: u16, fails_always: bool) -> (HostWriter, Arc<Mutex<Vec<String>>>) {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&requests);
@@ -362,6 +363,9 @@ mod tests {
                         assert_eq!(operations[3]["value"]["hardware"]["hostname"], "new");
                         (200, json!({"metadata": {"name": "h"}, "spec": {}}))
                     }
+                    _ if apply_status == 200 => {
+                        (200, json!({"metadata": {"name": "h"}, "spec": {"settings": {}}}))
+                    }
                     _ => (
                         apply_status,
                         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
@@ -385,7 +389,7 @@ mod tests {
         }))
         .unwrap();
         let hardware: HardwareDetails = serde_json::from_value(json!({"hostname": "new"})).unwrap();
-        let replaced = ["PATCH apply-patch+yaml", "GET ", "PATCH json-patch+json"];
+        let replaced = ["PATCH apply-patch+yaml", "GET json", "PATCH json-patch+json"];
         for (status, fails_always, is_written, expected) in [
             (422, false, true, &replaced[..]),
             (500, false, true, &replaced),
@@ -396,6 +400,22 @@ mod tests {
             let written = writer.write_hardware(&host, &hardware).await;
             assert_eq!(written.is_ok(), is_written, "{status}: {written:?}");
             assert_eq!(*requests.lock().unwrap(), expected, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn applied_settings_are_not_recorded_in_an_object_that_was_created_again() {
+        let host: BareMetalHost = serde_json::from_value(json!({
+            "metadata": {"name": "h", "namespace": "lab", "uid": "u"}, "spec": {"online": true},
+        }))
+        .unwrap();
+        for (uid, expected) in
+            [("1", &["GET json", "PATCH apply-patch+yaml"][..]), ("2", &["GET json"])]
+        {
+            let (writer, requests) = writer(200, false);
+            let version = SettingsVersion { uid: Some(uid.to_owned()), generation: 1 };
+            writer.write_applied_settings(&host, &version).await.unwrap();
+            assert_eq!(*requests.lock().unwrap(), expected, "{uid}");
         }
     }
 }
