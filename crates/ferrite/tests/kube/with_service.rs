@@ -2,8 +2,6 @@
 //! `ferrite operator --with-service`: hosts with simulated machines from creation to deletion, with the
 //! process killed in between.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -19,15 +17,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cluster::{TIMEOUT, TestNamespace, wait_for, wait_within};
+use crate::hosts_service_lab::{DIGEST, serve_files};
 
 const MACHINES: u32 = 5;
 /// Time limit of an operation on all machines.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-/// The image and its SHA-256.
-const IMAGE: &[u8] = b"abc";
-const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 /// Simulated machines get no addresses from DHCP, so their agents have no boot proof. The image server of
 /// the test listens on loopback.
 const SERVICE_CONFIG: &str = r#"
@@ -54,7 +50,7 @@ impl WithServiceTest {
         let namespace = TestNamespace::create("with-service").await?;
         let folder = tempfile::Builder::new().prefix("ferrite-test-").tempdir().unwrap();
         let data_dir = folder.path().join("data");
-        let image_server = serve_image();
+        let image_server = serve_files();
         let config = format!(
             "data_dir = {:?}\n{SERVICE_CONFIG}boot.deploy_kernel = \"{image_server}/kernel\"\n\
              boot.deploy_ramdisk = \"{image_server}/ramdisk\"\n",
@@ -217,8 +213,6 @@ async fn hosts_live_in_one_process_although_it_is_killed() {
         let hardware = host.status.and_then(|status| status.hardware);
         let vendor = hardware.and_then(|hardware| hardware.system_vendor.manufacturer);
         assert_eq!(vendor.as_deref(), Some("Ferrite"), "{name}");
-        // Metal3's hosts are cleaned without overwriting their disks.
-        assert!(machine.completed_step_count("erase_devices_metadata") > 0, "{name}");
     }
 
     test.patch_hosts(&json!({"image": {
@@ -231,6 +225,8 @@ async fn hosts_live_in_one_process_although_it_is_killed() {
     for machine in test.machines() {
         let name = host_name(&machine);
         assert_eq!(machine.completed_step_count("write_image"), 1, "{name}");
+        // As with Metal3, hosts are cleaned before a deployment without overwriting their disks.
+        assert!(machine.completed_step_count("erase_devices_metadata") > 0, "{name}");
         let disk = machine.disk_image().unwrap();
         assert_eq!((&*disk.source, disk.checksum.as_deref()), (&*image, Some(DIGEST)), "{name}");
         let runs = || machine.running_software() == RunningSoftware::Instance;
@@ -281,28 +277,4 @@ fn node_names(client: &mut ProbeClient) -> Vec<String> {
     let nodes = response.json();
     let nodes = nodes["nodes"].as_array().unwrap().iter();
     nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Serves the image under every path; returns the URL of the server.
-fn serve_image() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let is_get =
-                lines.next().is_some_and(|line| line.is_ok_and(|it| it.starts_with("GET")));
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-                IMAGE.len()
-            );
-            // The client may have disconnected.
-            let _ = stream.write_all(head.as_bytes());
-            if is_get {
-                let _ = stream.write_all(IMAGE);
-            }
-        }
-    });
-    url
 }
