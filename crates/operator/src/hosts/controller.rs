@@ -68,9 +68,10 @@ use self::watching::{
     reconcile_cached,
 };
 use super::decide::HostLimits;
-use super::provisioner::{HostKey, HostProvisioner};
+use super::provisioner::HostProvisioner;
 use crate::context::ControllerContext;
 use crate::events::ObjectEventRecorder;
+use crate::object_key::ObjectKey;
 
 /// Name of the gate that opens when the caches are complete.
 const READINESS_GATE: &str = "baremetalhost";
@@ -262,7 +263,7 @@ impl<K: WatchedKind> KindWaker<K> {
     }
 
     /// A function that requests a look at an object.
-    fn waker(&self) -> impl Fn(&HostKey) + Clone + Send + Sync + 'static + use<K> {
+    fn waker(&self) -> impl Fn(&ObjectKey) + Clone + Send + Sync + 'static + use<K> {
         let wakers = self.wakers.clone();
         move |key| wakers.wake(key)
     }
@@ -304,7 +305,7 @@ fn lifecycle_of<K: Resource>(object: &K) -> (Option<i64>, bool, Option<Vec<Strin
 fn host_observers(wakers: &KindWakers) -> Vec<ObserverFactory<BareMetalHost>> {
     let settings = wakers.firmware_settings.waker();
     let components = wakers.firmware_components.waker();
-    let wake_firmware = move |key: &HostKey| {
+    let wake_firmware = move |key: &ObjectKey| {
         settings(key);
         components(key);
     };
@@ -434,7 +435,7 @@ fn requested_components(components: &HostFirmwareComponents) -> Option<FirmwareT
 /// Wakes hosts whose node changed.
 fn report_changes(
     provisioner: Arc<dyn HostProvisioner>,
-    wake: impl Fn(&HostKey) + Send + 'static,
+    wake: impl Fn(&ObjectKey) + Send + 'static,
 ) -> WatchDriver {
     Box::pin(async move {
         loop {

@@ -8,18 +8,7 @@ use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
 
-/// Namespace and name of a claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::hosts) struct ClaimKey {
-    pub(in crate::hosts) namespace: String,
-    pub(in crate::hosts) name: String,
-}
-
-impl ClaimKey {
-    pub(in crate::hosts) fn of(claim: &HostClaim) -> Self {
-        Self { namespace: claim.namespace().unwrap_or_default(), name: claim.name_any() }
-    }
-}
+use crate::object_key::ObjectKey;
 
 /// The reference to a claim that makes it the user of a host.
 pub(in crate::hosts) fn consumer_reference(claim: &HostClaim) -> ObjectReference {
@@ -33,14 +22,13 @@ pub(in crate::hosts) fn consumer_reference(claim: &HostClaim) -> ObjectReference
 }
 
 /// The claim that uses a host; `None` if nothing or something else does.
-pub(in crate::hosts) fn consumer(host: &BareMetalHost) -> Option<ClaimKey> {
+pub(in crate::hosts) fn consumer(host: &BareMetalHost) -> Option<ObjectKey> {
     let reference = host.spec.consumer_ref.as_ref()?;
     let group = reference.api_version.as_deref()?.split_once('/')?.0;
     let is_claim =
         reference.kind.as_deref() == Some(&HostClaim::kind(&())) && group == HostClaim::group(&());
-    let namespace = reference.namespace.clone()?;
-    let name = reference.name.clone()?;
-    is_claim.then_some(ClaimKey { namespace, name })
+    let (namespace, name) = (reference.namespace.as_deref()?, reference.name.as_deref()?);
+    is_claim.then(|| ObjectKey::new(namespace, name))
 }
 
 /// Whether a claim can be bound to a host.
@@ -127,13 +115,13 @@ mod tests {
             merge(&mut reference, &changes);
             consumer(&host(json!({"spec": {"consumerRef": reference}})))
         };
-        assert_eq!(with(json!({})), Some(ClaimKey::of(&claim)));
+        assert_eq!(with(json!({})), Some(ObjectKey::of(&claim)));
         // The version may differ.
-        assert_eq!(with(json!({"apiVersion": "metal3.io/v1beta1"})), Some(ClaimKey::of(&claim)));
+        assert_eq!(with(json!({"apiVersion": "metal3.io/v1beta1"})), Some(ObjectKey::of(&claim)));
         assert_eq!(with(json!({"apiVersion": "other.io/v1alpha1"})), None);
         assert_eq!(with(json!({"kind": "Metal3Machine"})), None);
         assert_eq!(with(json!({"namespace": null})), None);
-        assert_ne!(with(json!({"name": "d"})), Some(ClaimKey::of(&claim)));
+        assert_ne!(with(json!({"name": "d"})), Some(ObjectKey::of(&claim)));
         assert_eq!(consumer(&host(json!({}))), None);
     }
 }

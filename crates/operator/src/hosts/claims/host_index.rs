@@ -12,21 +12,21 @@ use kube::ResourceExt;
 use kube_resources::hosts::annotations::is_reboot_annotation;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 
-use super::super::provisioner::HostKey;
-use super::binding::{ClaimKey, consumer, is_available};
+use super::binding::{consumer, is_available};
 use super::report::reported_conditions;
 use super::selector::{HostRequest, ObjectLabels};
+use crate::object_key::ObjectKey;
 
 /// The hosts, and the claims that wait for one.
 #[derive(Debug, Default)]
 pub(in crate::hosts) struct HostIndex {
-    hosts: HashMap<HostKey, IndexedHost>,
+    hosts: HashMap<ObjectKey, IndexedHost>,
     /// Available hosts by namespace.
     available: BTreeMap<String, AvailableHosts>,
     /// Hosts by the claim that uses them.
-    used: HashMap<ClaimKey, BTreeSet<HostKey>>,
-    reservations: HashMap<HostKey, BindingReservation>,
-    waiting: HashMap<ClaimKey, WaitingClaim>,
+    used: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    reservations: HashMap<ObjectKey, BindingReservation>,
+    waiting: HashMap<ObjectKey, WaitingClaim>,
     /// Comparisons of a host with a claim, which metrics show.
     comparisons: u64,
 }
@@ -43,7 +43,7 @@ struct IndexedHost {
     version: u64,
     labels: ObjectLabels,
     is_available: bool,
-    consumer: Option<ClaimKey>,
+    consumer: Option<ObjectKey>,
     /// Hash of what the claim that uses the host depends on.
     digest: u64,
 }
@@ -51,7 +51,7 @@ struct IndexedHost {
 /// A host that is being bound.
 #[derive(Debug)]
 struct BindingReservation {
-    claim: ClaimKey,
+    claim: ObjectKey,
     /// The version with the reference to the claim, once it is written.
     written: Option<u64>,
 }
@@ -65,8 +65,8 @@ struct WaitingClaim {
 impl HostIndex {
     /// Records a host and returns the claims that have to be reconciled. Versions that are older than a
     /// recorded one are ignored.
-    pub(in crate::hosts) fn apply(&mut self, host: &BareMetalHost) -> Vec<ClaimKey> {
-        let key = HostKey::new(host.namespace().unwrap_or_default(), host.name_any());
+    pub(in crate::hosts) fn apply(&mut self, host: &BareMetalHost) -> Vec<ObjectKey> {
+        let key = ObjectKey::new(host.namespace().unwrap_or_default(), host.name_any());
         let new = IndexedHost::of(host);
         if self.hosts.get(&key).is_some_and(|known| known.version > new.version) {
             return Vec::new();
@@ -93,14 +93,14 @@ impl HostIndex {
     }
 
     /// Records that a host does not exist and returns the claims that have to be reconciled.
-    pub(in crate::hosts) fn remove(&mut self, key: &HostKey) -> Vec<ClaimKey> {
+    pub(in crate::hosts) fn remove(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let reserved = self.reservations.remove(key).map(|reservation| reservation.claim);
         let used = self.unlink(key).and_then(|host| host.consumer);
         Vec::from_iter(reserved.into_iter().chain(used).collect::<BTreeSet<_>>())
     }
 
     /// Hosts that refer to a claim.
-    pub(in crate::hosts) fn hosts_of(&self, claim: &ClaimKey) -> BTreeSet<HostKey> {
+    pub(in crate::hosts) fn hosts_of(&self, claim: &ObjectKey) -> BTreeSet<ObjectKey> {
         let mut hosts = self.used.get(claim).cloned().unwrap_or_default();
         let reserved = self.reservations.iter();
         hosts.extend(
@@ -115,10 +115,10 @@ impl HostIndex {
     /// The caller writes the reference and calls [`HostIndex::bound`] or [`HostIndex::not_bound`].
     pub(in crate::hosts) fn reserve(
         &mut self,
-        claim: &ClaimKey,
+        claim: &ObjectKey,
         request: &HostRequest,
         namespaces: &BTreeSet<String>,
-    ) -> Option<HostKey> {
+    ) -> Option<ObjectKey> {
         let preferred = request.preferred();
         let key = preferred
             .and_then(|preferred| self.find(&preferred, namespaces))
@@ -130,7 +130,7 @@ impl HostIndex {
 
     /// The reference to the claim was written as this version of the host. The reservation ends when the
     /// watch reports it.
-    pub(in crate::hosts) fn bound(&mut self, key: &HostKey, host: &BareMetalHost) {
+    pub(in crate::hosts) fn bound(&mut self, key: &ObjectKey, host: &BareMetalHost) {
         let version = version_of(host);
         let is_seen = self.hosts.get(key).is_some_and(|known| known.version >= version);
         match is_seen {
@@ -144,7 +144,7 @@ impl HostIndex {
     }
 
     /// The reference was not written. Returns the waiting claims that can get the host.
-    pub(in crate::hosts) fn not_bound(&mut self, key: &HostKey) -> Vec<ClaimKey> {
+    pub(in crate::hosts) fn not_bound(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         self.reservations.remove(key);
         match self.hosts.get(key).is_some_and(|host| host.is_available) {
             true => self.waiting_for(key),
@@ -153,7 +153,7 @@ impl HostIndex {
     }
 
     /// The API server refuses to change the host, so it is not offered again before its next change.
-    pub(in crate::hosts) fn refused(&mut self, key: &HostKey) {
+    pub(in crate::hosts) fn refused(&mut self, key: &ObjectKey) {
         self.reservations.remove(key);
         if let Some(host) = self.unlink(key) {
             self.link(key.clone(), IndexedHost { is_available: false, ..host });
@@ -163,27 +163,27 @@ impl HostIndex {
     /// From now on changes that may help the claim are reported.
     pub(in crate::hosts) fn wait(
         &mut self,
-        claim: ClaimKey,
+        claim: ObjectKey,
         request: HostRequest,
         created: Option<Timestamp>,
     ) {
         self.waiting.insert(claim, WaitingClaim { request, created });
     }
 
-    pub(in crate::hosts) fn stop_waiting(&mut self, claim: &ClaimKey) {
+    pub(in crate::hosts) fn stop_waiting(&mut self, claim: &ObjectKey) {
         self.waiting.remove(claim);
     }
 
     /// Removes everything about a claim that is deleted. A host whose reservation is not certain to be used
     /// can be chosen again.
-    pub(in crate::hosts) fn forget(&mut self, claim: &ClaimKey) {
+    pub(in crate::hosts) fn forget(&mut self, claim: &ObjectKey) {
         self.waiting.remove(claim);
         self.reservations
             .retain(|_, reservation| reservation.claim != *claim || reservation.written.is_some());
     }
 
     /// All waiting claims, the oldest first.
-    pub(in crate::hosts) fn all_waiting(&self) -> Vec<ClaimKey> {
+    pub(in crate::hosts) fn all_waiting(&self) -> Vec<ObjectKey> {
         oldest_first(self.waiting.iter())
     }
 
@@ -197,12 +197,12 @@ impl HostIndex {
     }
 
     /// Waiting claims that a host matches, the oldest first.
-    fn waiting_for(&mut self, key: &HostKey) -> Vec<ClaimKey> {
+    fn waiting_for(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let Some(host) = self.hosts.get(key) else { return Vec::new() };
         let mut compared = 0;
         let matching = self.waiting.iter().filter(|(_, claim)| {
             let is_elsewhere =
-                claim.request.namespace.as_ref().is_some_and(|name| *name != key.namespace);
+                claim.request.namespace.as_ref().is_some_and(|name| name != key.namespace());
             if is_elsewhere {
                 return false;
             }
@@ -214,7 +214,7 @@ impl HostIndex {
         claims
     }
 
-    fn find(&mut self, request: &HostRequest, namespaces: &BTreeSet<String>) -> Option<HostKey> {
+    fn find(&mut self, request: &HostRequest, namespaces: &BTreeSet<String>) -> Option<ObjectKey> {
         let mut compared = 0;
         let wanted = namespaces
             .iter()
@@ -222,7 +222,7 @@ impl HostIndex {
         let found = wanted
             .filter_map(|namespace| Some((namespace, self.available.get(namespace)?)))
             .flat_map(|(namespace, hosts)| {
-                hosts.candidates(request).map(move |name| HostKey::new(namespace, name))
+                hosts.candidates(request).map(move |name| ObjectKey::new(namespace, name))
             })
             .find(|key| {
                 let Some(host) = self.hosts.get(key) else { return false };
@@ -236,22 +236,22 @@ impl HostIndex {
         found
     }
 
-    fn link(&mut self, key: HostKey, host: IndexedHost) {
+    fn link(&mut self, key: ObjectKey, host: IndexedHost) {
         if let Some(claim) = &host.consumer {
             self.used.entry(claim.clone()).or_default().insert(key.clone());
         }
         if host.is_available {
-            let hosts = self.available.entry(key.namespace.clone()).or_default();
-            hosts.names.insert(key.name.clone());
+            let hosts = self.available.entry(key.namespace().to_owned()).or_default();
+            hosts.names.insert(key.name().to_owned());
             for (label, value) in &host.labels {
                 let names = hosts.by_label.entry((label.clone(), value.clone())).or_default();
-                names.insert(key.name.clone());
+                names.insert(key.name().to_owned());
             }
         }
         self.hosts.insert(key, host);
     }
 
-    fn unlink(&mut self, key: &HostKey) -> Option<IndexedHost> {
+    fn unlink(&mut self, key: &ObjectKey) -> Option<IndexedHost> {
         let host = self.hosts.remove(key)?;
         if let Some(claim) = &host.consumer
             && let Some(hosts) = self.used.get_mut(claim)
@@ -262,20 +262,20 @@ impl HostIndex {
             }
         }
         if host.is_available
-            && let Some(hosts) = self.available.get_mut(&key.namespace)
+            && let Some(hosts) = self.available.get_mut(key.namespace())
         {
-            hosts.names.remove(&key.name);
+            hosts.names.remove(key.name());
             for (label, value) in &host.labels {
                 let label = (label.clone(), value.clone());
                 if let Some(names) = hosts.by_label.get_mut(&label) {
-                    names.remove(&key.name);
+                    names.remove(key.name());
                     if names.is_empty() {
                         hosts.by_label.remove(&label);
                     }
                 }
             }
             if hosts.names.is_empty() {
-                self.available.remove(&key.namespace);
+                self.available.remove(key.namespace());
             }
         }
         Some(host)
@@ -348,8 +348,8 @@ fn version_of(host: &BareMetalHost) -> u64 {
 }
 
 fn oldest_first<'a>(
-    claims: impl Iterator<Item = (&'a ClaimKey, &'a WaitingClaim)>,
-) -> Vec<ClaimKey> {
+    claims: impl Iterator<Item = (&'a ObjectKey, &'a WaitingClaim)>,
+) -> Vec<ObjectKey> {
     let mut claims: Vec<_> = claims.map(|(key, claim)| (claim.created, key)).collect();
     claims.sort_unstable();
     claims.into_iter().map(|(_, key)| key.clone()).collect()
@@ -379,12 +379,12 @@ mod tests {
             "namespace": "team", "name": claim}})
     }
 
-    fn claim(name: &str) -> ClaimKey {
-        ClaimKey { namespace: "team".to_owned(), name: name.to_owned() }
+    fn claim(name: &str) -> ObjectKey {
+        ObjectKey::new("team", name)
     }
 
-    fn key(name: &str) -> HostKey {
-        HostKey::new("infra", name)
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("infra", name)
     }
 
     fn request(spec: Value) -> HostRequest {
@@ -460,7 +460,7 @@ mod tests {
             if let Some(key) = &found {
                 index.not_bound(key);
             }
-            found.map(|key| key.name)
+            found.map(|key| key.name().to_owned())
         };
         for (spec, expected) in [
             (json!({}), Some("a")),

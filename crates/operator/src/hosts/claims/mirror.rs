@@ -14,8 +14,9 @@ use kube_resources::hosts::host_image::HostImage;
 use kube_resources::hosts::host_status::HostProvisioningState;
 use serde_json::{Map, json};
 
-use super::binding::{ClaimKey, consumer, consumer_reference};
+use super::binding::{consumer, consumer_reference};
 use super::secret_copies::ClaimSecret;
+use crate::object_key::ObjectKey;
 
 /// Annotation of a host while its claim has reboot annotations with a suffix. Only claims use this suffix.
 const HELD_REBOOT: &str = "reboot.metal3.io/hostclaim";
@@ -117,7 +118,7 @@ pub(in crate::hosts) enum ReleaseStep {
 }
 
 /// The next step of a claim that is deleted.
-pub(in crate::hosts) fn release_step(claim: &ClaimKey, host: &BareMetalHost) -> ReleaseStep {
+pub(in crate::hosts) fn release_step(claim: &ObjectKey, host: &BareMetalHost) -> ReleaseStep {
     use HostProvisioningState as State;
     if consumer(host).as_ref() != Some(claim) {
         return ReleaseStep::NotUsed;
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_host_is_free_when_its_image_is_removed() {
-        let claim = ClaimKey { namespace: "team".to_owned(), name: "c".to_owned() };
+        let claim = ObjectKey::new("team", "c");
         let own = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim",
             "namespace": "team", "name": "c"});
         let step = |spec: Value, status: Value, metadata: Value| {

@@ -9,7 +9,7 @@ use kube_resources::hosts::conditions::{
 };
 use kube_resources::hosts::host_claim::{ClaimedObject, HostClaim, HostClaimStatus};
 
-use super::super::provisioner::HostKey;
+use crate::object_key::ObjectKey;
 
 /// What was found out about a claim.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(super) fn reported_conditions(conditions: &[Condition]) -> impl Iterator<Ite
 /// The status after a report. The time of the update changes only with something else.
 pub(in crate::hosts) fn status_after(
     claim: &HostClaim,
-    key: Option<&HostKey>,
+    key: Option<&ObjectKey>,
     report: &ClaimReport<'_>,
     now: &Time,
 ) -> HostClaimStatus {
@@ -93,8 +93,10 @@ pub(in crate::hosts) fn status_after(
     }
     conditions.summarise();
     if let ClaimReport::Bound { host, has_hardware_data, .. } = report {
-        let object = key
-            .map(|key| ClaimedObject { name: key.name.clone(), namespace: key.namespace.clone() });
+        let object = key.map(|key| ClaimedObject {
+            name: key.name().to_owned(),
+            namespace: key.namespace().to_owned(),
+        });
         status.hardware_data = object.clone().filter(|_| *has_hardware_data);
         status.bare_metal_host = object;
         status.powered_on = host.status.as_ref().is_some_and(|status| status.powered_on);
@@ -200,7 +202,7 @@ mod tests {
     fn conditions_of_each_report() {
         let mut claim: HostClaim =
             serde_json::from_value(json!({"metadata": {"name": "c", "generation": 3}})).unwrap();
-        let key = HostKey::new("infra", "h");
+        let key = ObjectKey::new("infra", "h");
         let waiting = ClaimReport::Waiting { message: "no host".to_owned() };
         let status = status_after(&claim, None, &waiting, &at(1));
         assert_eq!(status.last_updated, Some(at(1)));

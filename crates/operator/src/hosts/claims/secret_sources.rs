@@ -3,19 +3,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::provisioner::HostKey;
-use super::binding::ClaimKey;
+use crate::object_key::ObjectKey;
 
 /// Secrets, by namespace and name, and the claims that copy them.
 #[derive(Debug, Default)]
 pub(in crate::hosts) struct SecretSources {
-    claims: HashMap<HostKey, BTreeSet<ClaimKey>>,
-    secrets: HashMap<ClaimKey, BTreeSet<HostKey>>,
+    claims: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    secrets: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
 }
 
 impl SecretSources {
     /// Replaces the Secrets of a claim.
-    pub(in crate::hosts) fn set(&mut self, claim: &ClaimKey, secrets: BTreeSet<HostKey>) {
+    pub(in crate::hosts) fn set(&mut self, claim: &ObjectKey, secrets: BTreeSet<ObjectKey>) {
         for secret in self.secrets.remove(claim).unwrap_or_default() {
             if let Some(claims) = self.claims.get_mut(&secret) {
                 claims.remove(claim);
@@ -33,7 +32,7 @@ impl SecretSources {
     }
 
     /// The claims that copy a Secret.
-    pub(in crate::hosts) fn claims_of(&self, secret: &HostKey) -> Vec<ClaimKey> {
+    pub(in crate::hosts) fn claims_of(&self, secret: &ObjectKey) -> Vec<ObjectKey> {
         self.claims.get(secret).into_iter().flatten().cloned().collect()
     }
 }
@@ -44,8 +43,8 @@ mod tests {
 
     #[test]
     fn claims_are_found_by_their_current_secrets() {
-        let claim = |name: &str| ClaimKey { namespace: "n".to_owned(), name: name.to_owned() };
-        let secret = |name: &str| HostKey::new("n", name);
+        let claim = |name: &str| ObjectKey::new("n", name);
+        let secret = |name: &str| ObjectKey::new("n", name);
         let mut sources = SecretSources::default();
         sources.set(&claim("a"), BTreeSet::from([secret("s"), secret("t")]));
         sources.set(&claim("b"), BTreeSet::from([secret("s")]));

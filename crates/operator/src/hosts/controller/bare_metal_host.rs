@@ -9,10 +9,10 @@ use kube::runtime::watcher::Event;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use tracing::{debug, warn};
 
-use super::super::provisioner::HostKey;
 use super::host_pass::{HostPassError, HostPasses};
 use super::host_slots::HostSlots;
-use super::watching::{ObserverFactory, RelevantValues, key_of};
+use super::watching::{ObserverFactory, RelevantValues};
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 #[async_trait]
@@ -26,7 +26,8 @@ impl Reconciler for HostPasses {
     }
 
     async fn report(&self, host: &BareMetalHost, failure: HostPassError, retry_in: Duration) {
-        let HostKey { namespace, name } = key_of(host);
+        let key = ObjectKey::of(host);
+        let (namespace, name) = (key.namespace(), key.name());
         let error = error_chain::error_chain(&failure);
         match failure {
             // Another client changed the host at the same time; the next pass uses its change.
@@ -42,7 +43,7 @@ impl Reconciler for HostPasses {
 /// last pass did it.
 pub(super) fn host_changes(
     slots: &HostSlots,
-    wake: impl Fn(&HostKey) + Clone + Send + Sync + 'static,
+    wake: impl Fn(&ObjectKey) + Clone + Send + Sync + 'static,
 ) -> ObserverFactory<BareMetalHost> {
     let slots = slots.clone();
     Box::new(move || {
@@ -51,7 +52,7 @@ pub(super) fn host_changes(
         Box::new(move |event| {
             let mut is_own = false;
             if let Event::Apply(host) | Event::InitApply(host) = event {
-                let key = key_of(host);
+                let key = ObjectKey::of(host);
                 slots.seen(&key, host);
                 is_own = slots.is_own(&key, host);
             }
@@ -103,15 +104,15 @@ mod tests {
         check(Event::InitDone, 1);
         check(Event::Apply(host(2, 1)), 0);
         check(Event::Apply(host(3, 2)), 1);
-        slots.wrote(HostKey::new("n", "h"), &host(4, 3));
+        slots.wrote(ObjectKey::new("n", "h"), &host(4, 3));
         check(Event::Apply(host(4, 3)), 0);
         check(Event::Apply(host(5, 4)), 1);
-        let mut slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));
+        let mut slot = slots.take(&ObjectKey::new("n", "h"), &host(5, 4));
         slot.memory.is_adopted = true;
-        slots.put(HostKey::new("n", "h"), slot, |_| None);
+        slots.put(ObjectKey::new("n", "h"), slot, |_| None);
         check(Event::Init, 0);
         check(Event::InitDone, 0);
-        let slot = slots.take(&HostKey::new("n", "h"), &host(5, 4));
+        let slot = slots.take(&ObjectKey::new("n", "h"), &host(5, 4));
         assert!(!slot.memory.is_adopted, "the object was deleted while the watch was interrupted");
     }
 }

@@ -11,11 +11,10 @@ use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::names::SECRET_LABEL;
 use serde_json::json;
 
-use super::super::claims::binding::ClaimKey;
 use super::super::claims::report::SyncProblem;
 use super::super::claims::secret_copies::{ClaimSecret, copy_of, is_current};
-use super::super::provisioner::HostKey;
 use super::claim_watches::{ClaimState, SecretMetadata};
+use crate::object_key::ObjectKey;
 
 /// Field manager of the copies.
 const FIELD_MANAGER: &str = "ferrite-hostclaim";
@@ -41,11 +40,12 @@ impl ClaimCopies {
     ) -> Result<Option<SyncProblem>, kube::Error> {
         let namespace = claim.namespace().unwrap_or_default();
         let wanted = ClaimSecret::ALL.into_iter().filter_map(|secret| {
-            Some((secret, HostKey::new(&namespace, secret.source_name(claim)?)))
+            Some((secret, ObjectKey::new(&namespace, secret.source_name(claim)?)))
         });
-        let wanted: Vec<(ClaimSecret, HostKey)> = wanted.collect();
-        let sources: BTreeSet<HostKey> = wanted.iter().map(|(_, source)| source.clone()).collect();
-        state.set_sources(&ClaimKey::of(claim), sources);
+        let wanted: Vec<(ClaimSecret, ObjectKey)> = wanted.collect();
+        let sources: BTreeSet<ObjectKey> =
+            wanted.iter().map(|(_, source)| source.clone()).collect();
+        state.set_sources(&ObjectKey::of(claim), sources);
         for (secret, source) in wanted {
             if let Some(problem) = self.copy_one(claim, host, secret, &source).await? {
                 return Ok(Some(problem));
@@ -59,21 +59,21 @@ impl ClaimCopies {
         claim: &HostClaim,
         host: &BareMetalHost,
         secret: ClaimSecret,
-        source: &HostKey,
+        source: &ObjectKey,
     ) -> Result<Option<SyncProblem>, kube::Error> {
-        let copy = HostKey::new(host.namespace().unwrap_or_default(), secret.copy_name(host));
+        let copy = ObjectKey::new(host.namespace().unwrap_or_default(), secret.copy_name(host));
         if let (Some(source), Some(copy)) = (self.known.get(source), self.known.get(&copy))
             && is_current(&source.metadata, &copy.metadata)
         {
             return Ok(None);
         }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &source.namespace);
-        let Some(mut content) = api.get_opt(&source.name).await? else {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), source.namespace());
+        let Some(mut content) = api.get_opt(source.name()).await? else {
             let message = format!(
                 "the Secret {} of {} does not exist in namespace {}; create it",
-                source.name,
+                source.name(),
                 secret.field(),
-                source.namespace
+                source.namespace()
             );
             return Ok(Some(SyncProblem { reason: secret.failure_reason(), message }));
         };
@@ -83,12 +83,12 @@ impl ClaimCopies {
             let patch =
                 json!({"metadata": {"uid": content.metadata.uid, "labels": {label: value}}});
             content =
-                api.patch(&source.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+                api.patch(source.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &copy.namespace);
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), copy.namespace());
         let object = copy_of(&content, secret, claim, host);
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        api.patch(&copy.name, &parameters, &Patch::Apply(object)).await?;
+        api.patch(copy.name(), &parameters, &Patch::Apply(object)).await?;
         Ok(None)
     }
 
@@ -100,7 +100,7 @@ impl ClaimCopies {
     ) -> Result<(), kube::Error> {
         let namespace = host.namespace().unwrap_or_default();
         for secret in ClaimSecret::ALL {
-            let key = HostKey::new(&namespace, secret.copy_name(host));
+            let key = ObjectKey::new(&namespace, secret.copy_name(host));
             if secret.source_name(claim).is_none() && self.known.get(&key).is_some() {
                 self.delete(&key).await?;
             }
@@ -112,14 +112,14 @@ impl ClaimCopies {
     pub(super) async fn remove_all(&self, host: &BareMetalHost) -> Result<(), kube::Error> {
         let namespace = host.namespace().unwrap_or_default();
         for secret in ClaimSecret::ALL {
-            self.delete(&HostKey::new(&namespace, secret.copy_name(host))).await?;
+            self.delete(&ObjectKey::new(&namespace, secret.copy_name(host))).await?;
         }
         Ok(())
     }
 
-    async fn delete(&self, key: &HostKey) -> Result<(), kube::Error> {
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.delete(&key.name, &DeleteParams::default()).await {
+    async fn delete(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), key.namespace());
+        match api.delete(key.name(), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error),

@@ -22,19 +22,18 @@ use kube_resources::hosts::host_deploy_policy::HostDeployPolicy;
 use kube_resources::hosts::names::{CLAIM_COPY_ANNOTATION, CLAIM_SOURCE_ANNOTATION, SECRET_LABEL};
 use tracing::warn;
 
-use super::super::claims::binding::ClaimKey;
 use super::super::claims::host_index::HostIndex;
 use super::super::claims::policy::{Admission, PolicySet};
 use super::super::claims::secret_sources::SecretSources;
 use super::super::claims::selector::ObjectLabels;
-use super::super::provisioner::HostKey;
 use super::claim_metrics::ClaimMetrics;
 use super::watching::{
-    ObjectCache, ObserverFactory, RelevantValues, WatchDriver, key_of, namespaces, object_cache,
-    on_change, warn_about_watch,
+    ObjectCache, ObserverFactory, RelevantValues, WatchDriver, namespaces, object_cache, on_change,
+    warn_about_watch,
 };
 use super::{KindWaker, lifecycle_of};
 use crate::context::ControllerContext;
+use crate::object_key::ObjectKey;
 
 /// How long the labels of a namespace are used before they are read again.
 const LABEL_AGE: Duration = Duration::from_secs(10);
@@ -58,12 +57,12 @@ impl ClaimState {
     }
 
     /// Records which Secrets a claim copies.
-    pub(super) fn set_sources(&self, claim: &ClaimKey, secrets: BTreeSet<HostKey>) {
+    pub(super) fn set_sources(&self, claim: &ObjectKey, secrets: BTreeSet<ObjectKey>) {
         lock(&self.sources).set(claim, secrets);
     }
 
     /// Removes everything about a claim.
-    pub(super) fn forget(&self, claim: &ClaimKey) {
+    pub(super) fn forget(&self, claim: &ObjectKey) {
         self.with_index(|index| index.forget(claim));
         self.set_sources(claim, BTreeSet::new());
     }
@@ -80,7 +79,7 @@ pub(super) struct ClaimWatches {
     pub(super) policies: ObjectCache<HostDeployPolicy>,
     pub(super) secrets: SecretMetadata,
     pub(super) state: Arc<ClaimState>,
-    waker: Arc<dyn Fn(&ClaimKey) + Send + Sync>,
+    waker: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
 impl ClaimWatches {
@@ -97,8 +96,7 @@ impl ClaimWatches {
             metrics: ClaimMetrics::new(&context.metrics),
         });
         let wake = wakers.waker();
-        let waker: Arc<dyn Fn(&ClaimKey) + Send + Sync> =
-            Arc::new(move |claim| wake(&HostKey::new(&claim.namespace, &claim.name)));
+        let waker: Arc<dyn Fn(&ObjectKey) + Send + Sync> = Arc::new(wake);
         let (claims, driver) = object_cache(
             context,
             |_| {},
@@ -106,7 +104,7 @@ impl ClaimWatches {
         );
         drivers.push(driver);
         let (changed, wake) = (Arc::clone(&state), Arc::clone(&waker));
-        let on_policy = move |_: &HostKey| {
+        let on_policy = move |_: &ObjectKey| {
             *lock(&changed.policies) = None;
             let waiting = changed.with_index(|index| index.all_waiting());
             waiting.iter().for_each(&*wake);
@@ -120,7 +118,7 @@ impl ClaimWatches {
     }
 
     /// Wakes claims.
-    pub(super) fn wake(&self, claims: &[ClaimKey]) {
+    pub(super) fn wake(&self, claims: &[ObjectKey]) {
         claims.iter().for_each(&*self.waker);
     }
 
@@ -134,7 +132,7 @@ impl ClaimWatches {
                 let removed = known.changed_by(event).into_iter();
                 let removed = removed.filter(|key| known.get(key).is_none());
                 let concerned = state.with_index(|index| {
-                    let mut concerned: Vec<ClaimKey> =
+                    let mut concerned: Vec<ObjectKey> =
                         removed.flat_map(|key| index.remove(&key)).collect();
                     if let Event::Apply(host) | Event::InitApply(host) = event {
                         concerned.extend(index.apply(host));
@@ -197,9 +195,9 @@ fn removed_claims(state: &Arc<ClaimState>) -> ObserverFactory<HostClaim> {
         let state = Arc::clone(&state);
         let mut known = RelevantValues::new(|_: &HostClaim| true);
         Box::new(move |event| {
-            for HostKey { namespace, name } in known.changed_by(event) {
-                if known.get(&HostKey::new(&namespace, &name)).is_none() {
-                    state.forget(&ClaimKey { namespace, name });
+            for claim in known.changed_by(event) {
+                if known.get(&claim).is_none() {
+                    state.forget(&claim);
                 }
             }
         })
@@ -216,7 +214,7 @@ impl SecretMetadata {
     fn follow(
         context: &ControllerContext,
         state: &Arc<ClaimState>,
-        waker: &Arc<dyn Fn(&ClaimKey) + Send + Sync>,
+        waker: &Arc<dyn Fn(&ObjectKey) + Send + Sync>,
     ) -> (Self, WatchDriver) {
         let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
         let (mut stores, mut drivers) = (Vec::new(), Vec::new());
@@ -253,12 +251,12 @@ impl SecretMetadata {
     }
 
     /// The metadata of a Secret, if it has the label.
-    pub(super) fn get(&self, key: &HostKey) -> Option<Arc<PartialObjectMeta<Secret>>> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<PartialObjectMeta<Secret>>> {
         let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
         };
         let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
-        store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+        store.get(&ObjectRef::new(key.name()).within(key.namespace()))
     }
 }
 
@@ -282,18 +280,18 @@ fn narrow_secret(secret: &mut PartialObjectMeta<Secret>) {
 }
 
 /// The claims that copy the Secret of an event, or whose copy it is.
-fn claims_of_secret(state: &ClaimState, event: &Event<PartialObjectMeta<Secret>>) -> Vec<ClaimKey> {
+fn claims_of_secret(
+    state: &ClaimState,
+    event: &Event<PartialObjectMeta<Secret>>,
+) -> Vec<ObjectKey> {
     let secret = match event {
         Event::Apply(secret) | Event::InitApply(secret) | Event::Delete(secret) => secret,
         Event::Init | Event::InitDone => return Vec::new(),
     };
-    let mut claims = lock(&state.sources).claims_of(&key_of(secret));
+    let mut claims = lock(&state.sources).claims_of(&ObjectKey::of(secret));
     let copied_for = secret.annotations().get(CLAIM_COPY_ANNOTATION);
     let copied_for = copied_for.and_then(|claim| claim.split_once('/'));
-    claims.extend(copied_for.map(|(namespace, name)| ClaimKey {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }));
+    claims.extend(copied_for.map(|(namespace, name)| ObjectKey::new(namespace, name)));
     claims
 }
 

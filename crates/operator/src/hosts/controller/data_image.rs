@@ -12,7 +12,8 @@ use kube_resources::hosts::data_image::DataImage;
 use kube_resources::hosts::names::DATA_IMAGE_FINALIZER;
 use serde_json::{Map, json};
 
-use super::watching::{ObjectCache, key_of};
+use super::watching::ObjectCache;
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 /// Controller of `DataImage`.
@@ -28,7 +29,7 @@ impl Reconciler for DataImageReconciler {
     const NAME: &'static str = "dataimage";
 
     async fn reconcile(&self, image: &Self::Kind) -> Result<Option<Duration>, kube::Error> {
-        let host = self.hosts.get(&key_of(image));
+        let host = self.hosts.get(&ObjectKey::of(image));
         if host.as_ref().is_some_and(|host| host.annotation(PAUSED).is_some()) {
             return Ok(None);
         }

@@ -15,9 +15,10 @@ use kube_resources::hosts::names::BMC_EVENT_SUBSCRIPTION_FINALIZER;
 use kube_resources::hosts::validation::validate_bmc_event_subscription;
 use serde_json::{Value, json};
 
-use super::super::provisioner::{BmcEventRequest, HostKey, HostProvisioner, ManagedHost, VerbStop};
+use super::super::provisioner::{BmcEventRequest, HostProvisioner, ManagedHost, VerbStop};
 use super::registered_host::registered_host;
 use super::watching::ObjectCache;
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 /// When a missing or unregistered host is looked for again.
@@ -38,21 +39,21 @@ pub(super) struct EventSubscriptionReconciler {
 /// newest ones yet, and a BMC does not show to which object a subscription belongs.
 #[derive(Default)]
 pub(super) struct SubscriptionOwners {
-    hosts: Mutex<HashMap<HostKey, Arc<OwnedIds>>>,
+    hosts: Mutex<HashMap<ObjectKey, Arc<OwnedIds>>>,
 }
 
 /// The lock is held while a subscription is looked for, created and recorded.
 type OwnedIds = tokio::sync::Mutex<BTreeMap<String, String>>;
 
 impl SubscriptionOwners {
-    fn of(&self, host: &HostKey) -> Arc<OwnedIds> {
+    fn of(&self, host: &ObjectKey) -> Arc<OwnedIds> {
         // The map is consistent after every statement.
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(hosts.entry(host.clone()).or_default())
     }
 
     /// Forgets an object that was deleted.
-    async fn forget(&self, host: &HostKey, uid: &str) {
+    async fn forget(&self, host: &ObjectKey, uid: &str) {
         self.of(host).lock().await.remove(uid);
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         // A count of 1 cannot grow without the lock of the map.
@@ -71,7 +72,7 @@ impl Reconciler for EventSubscriptionReconciler {
     async fn reconcile(&self, subscription: &Self::Kind) -> Result<Option<Duration>, kube::Error> {
         let namespace = subscription.namespace().unwrap_or_default();
         let name = subscription.spec.host_name.clone().unwrap_or_default();
-        let key = HostKey::new(&namespace, &name);
+        let key = ObjectKey::new(&namespace, &name);
         let host = registered_host(&self.hosts, &key).map(|(_, managed)| managed);
         if subscription.metadata.deletion_timestamp.is_some() {
             return self.remove(subscription, host, self.hosts.get(&key).is_none()).await;
@@ -115,7 +116,7 @@ impl EventSubscriptionReconciler {
             self.report(subscription, message).await?;
             return Ok(Some(HOST_WAIT));
         };
-        let owned = self.owners.of(&HostKey::new(&host.namespace, &host.name));
+        let owned = self.owners.of(&ObjectKey::new(&host.namespace, &host.name));
         let mut owned = owned.lock().await;
         let uid = subscription.uid().unwrap_or_default();
         let mut used_ids = self.used_ids(subscription);
@@ -182,7 +183,7 @@ impl EventSubscriptionReconciler {
         let namespace = subscription.namespace().unwrap_or_default();
         let name = subscription.spec.host_name.clone().unwrap_or_default();
         let uid = subscription.uid().unwrap_or_default();
-        self.owners.forget(&HostKey::new(&namespace, &name), &uid).await;
+        self.owners.forget(&ObjectKey::new(&namespace, &name), &uid).await;
         Ok(None)
     }
 

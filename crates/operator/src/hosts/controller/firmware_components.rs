@@ -19,8 +19,9 @@ use kube_resources::hosts::validation::validate_firmware_components;
 use super::super::provisioner::{HostProvisioner, VerbStop};
 use super::firmware_status::{RETRY, next_reading, set_conditions, write_status};
 use super::registered_host::registered_host;
-use super::watching::{ObjectCache, key_of};
+use super::watching::ObjectCache;
 use crate::events::ObjectEventRecorder;
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 /// Controller of `HostFirmwareComponents`.
@@ -38,7 +39,7 @@ impl Reconciler for FirmwareComponentsReconciler {
     const NAME: &'static str = "hostfirmwarecomponents";
 
     async fn reconcile(&self, cached: &Self::Kind) -> Result<Option<Duration>, kube::Error> {
-        let Some((_, managed)) = registered_host(&self.hosts, &key_of(cached)) else {
+        let Some((_, managed)) = registered_host(&self.hosts, &ObjectKey::of(cached)) else {
             return Ok(None);
         };
         let versions = match self.provisioner.firmware_components(&managed).await {

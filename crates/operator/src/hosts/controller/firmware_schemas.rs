@@ -16,7 +16,8 @@ use kube_resources::hosts::ironic_payloads::firmware::firmware_schema_name;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::super::provisioner::{FirmwareSettingsReading, HostKey};
+use super::super::provisioner::FirmwareSettingsReading;
+use crate::object_key::ObjectKey;
 
 /// Owners that a schema gets. One is enough to find unused schemas, and an object with thousands would
 /// be too large. If all of these hosts are deleted, the next host with this schema creates it again.
@@ -30,7 +31,7 @@ const SEEN_LIMIT: Duration = Duration::from_secs(600);
 pub(super) struct FirmwareSchemas {
     client: Client,
     /// Schemas that have enough owners, so that thousands of equal hosts need no requests.
-    complete: Arc<Mutex<BTreeMap<HostKey, Instant>>>,
+    complete: Arc<Mutex<BTreeMap<ObjectKey, Instant>>>,
 }
 
 impl FirmwareSchemas {
@@ -48,7 +49,7 @@ impl FirmwareSchemas {
     ) -> Result<String, kube::Error> {
         let name = firmware_schema_name(&reading.schema.clone().unwrap_or_default());
         let namespace = settings.namespace().unwrap_or_default();
-        let key = HostKey::new(&namespace, &name);
+        let key = ObjectKey::new(&namespace, &name);
         // One at a time: many equal hosts are registered together.
         let mut complete = self.complete.lock().await;
         if complete.get(&key).is_some_and(|seen| seen.elapsed() < SEEN_LIMIT) {

@@ -25,8 +25,9 @@ use super::super::provisioner::{FirmwareSettingsReading, HostProvisioner, VerbSt
 use super::firmware_schemas::FirmwareSchemas;
 use super::firmware_status::{RETRY, next_reading, set_conditions, write_status};
 use super::registered_host::registered_host;
-use super::watching::{ObjectCache, key_of};
+use super::watching::ObjectCache;
 use crate::events::ObjectEventRecorder;
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 /// Controller of `HostFirmwareSettings`.
@@ -45,7 +46,7 @@ impl Reconciler for FirmwareSettingsReconciler {
     const NAME: &'static str = "hostfirmwaresettings";
 
     async fn reconcile(&self, cached: &Self::Kind) -> Result<Option<Duration>, kube::Error> {
-        let Some((host, managed)) = registered_host(&self.hosts, &key_of(cached)) else {
+        let Some((host, managed)) = registered_host(&self.hosts, &ObjectKey::of(cached)) else {
             return Ok(None);
         };
         let reading = match self.provisioner.firmware_settings(&managed, true).await {

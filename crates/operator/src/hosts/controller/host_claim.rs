@@ -21,7 +21,7 @@ use kube_resources::hosts::validation::validate_host_claim;
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
-use super::super::claims::binding::{ClaimKey, consumer, is_available};
+use super::super::claims::binding::{consumer, is_available};
 use super::super::claims::mirror::{
     AnnotationChanges, ReleaseStep, bound_spec, has_single_reboot, reboot_changes, release_step,
     requested_spec,
@@ -29,12 +29,12 @@ use super::super::claims::mirror::{
 use super::super::claims::policy::Admission;
 use super::super::claims::report::{ClaimReport, SyncProblem, status_after};
 use super::super::claims::selector::HostRequest;
-use super::super::provisioner::HostKey;
 use super::claim_copies::ClaimCopies;
 use super::claim_watches::{ClaimWatches, NamespaceLabels};
 use super::merge_patch::{as_json, merge_patch};
 use super::watching::ObjectCache;
 use crate::events::ObjectEventRecorder;
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
 
 /// Another client changed an object at the same time.
@@ -108,8 +108,8 @@ impl HostClaimReconciler {
         let bound = status.and_then(|status| status.bare_metal_host.as_ref());
         match bound {
             Some(host) => {
-                let key = HostKey::new(&host.namespace, &host.name);
-                self.watches.state.with_index(|index| index.stop_waiting(&ClaimKey::of(claim)));
+                let key = ObjectKey::new(&host.namespace, &host.name);
+                self.watches.state.with_index(|index| index.stop_waiting(&ObjectKey::of(claim)));
                 self.follow_known(claim, &key).await
             }
             None => self.associate(claim).await,
@@ -120,15 +120,14 @@ impl HostClaimReconciler {
     async fn follow_known(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
     ) -> Result<Option<Duration>, kube::Error> {
         let problem = match self.current_host(claim, key).await? {
             CurrentHost::Bound(host) => return self.follow(claim, key, *host).await,
             CurrentHost::Other => "is not used by this claim any more",
             CurrentHost::Missing => "does not exist any more",
         };
-        let HostKey { namespace, name } = key;
-        let message = format!("the host {namespace}/{name} {problem}; delete the claim");
+        let message = format!("the host {key} {problem}; delete the claim");
         let is_new = !has_reason(claim, reason::MISSING_BARE_METAL_HOST);
         self.write_status(claim, Some(key), &ClaimReport::Lost { message: message.clone() })
             .await?;
@@ -142,15 +141,15 @@ impl HostClaimReconciler {
     async fn current_host(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
     ) -> Result<CurrentHost, kube::Error> {
-        let claim = ClaimKey::of(claim);
+        let claim = ObjectKey::of(claim);
         let refers = |host: &BareMetalHost| consumer(host).as_ref() == Some(&claim);
         if let Some(host) = self.hosts.get(key).filter(|host| refers(host)) {
             return Ok(CurrentHost::Bound(Box::new((*host).clone())));
         }
         // The cache may be older than the binding.
-        Ok(match self.host_api(key).get_opt(&key.name).await? {
+        Ok(match self.host_api(key).get_opt(key.name()).await? {
             Some(host) if refers(&host) => CurrentHost::Bound(Box::new(host)),
             Some(_) => CurrentHost::Other,
             None => CurrentHost::Missing,
@@ -159,7 +158,7 @@ impl HostClaimReconciler {
 
     /// Binds the claim to a host that refers to it already, or to an available one.
     async fn associate(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
-        let key = ClaimKey::of(claim);
+        let key = ObjectKey::of(claim);
         let state = &self.watches.state;
         let errors = validate_host_claim(claim);
         if !errors.is_empty() {
@@ -171,12 +170,12 @@ impl HostClaimReconciler {
         let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
         // First, so that no change is missed.
         state.with_index(|index| index.wait(key.clone(), request.clone(), created));
-        let admission = self.watches.admission(&self.namespaces, &key.namespace).await?;
+        let admission = self.watches.admission(&self.namespaces, key.namespace()).await?;
         let retry = admission.depends_on_labels.then_some(LABEL_RETRY);
-        let is_wanted = |host: &HostKey| {
+        let is_wanted = |host: &ObjectKey| {
             let namespace = request.namespace.as_ref();
-            admission.namespaces.contains(&host.namespace)
-                && namespace.is_none_or(|namespace| *namespace == host.namespace)
+            admission.namespaces.contains(host.namespace())
+                && namespace.is_none_or(|namespace| namespace == host.namespace())
         };
         // The process ended between the binding and the status, the response to the binding was lost, or an
         // administrator bound the host.
@@ -215,7 +214,7 @@ impl HostClaimReconciler {
     async fn bind(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
     ) -> Result<Option<Duration>, kube::Error> {
         let state = &self.watches.state;
         let (claim, host) = match self.write_reference(claim, key).await {
@@ -226,7 +225,7 @@ impl HostClaimReconciler {
             }
             Err(error) if refusal(&error).is_some() => {
                 state.with_index(|index| index.refused(key));
-                let HostKey { namespace, name } = key;
+                let (namespace, name) = (key.namespace(), key.name());
                 let error = error_chain::error_chain(&error);
                 warn!(namespace, name, error, "host cannot be bound to a claim");
                 return Ok(Some(CONFLICT_RETRY));
@@ -236,15 +235,20 @@ impl HostClaimReconciler {
         };
         state.with_index(|index| {
             index.bound(key, &host);
-            index.stop_waiting(&ClaimKey::of(&claim));
+            index.stop_waiting(&ObjectKey::of(&claim));
         });
         state.metrics.associations.inc();
-        let HostKey { namespace, name } = key;
-        let ClaimKey { namespace: claim_namespace, name: claim_name } = ClaimKey::of(&claim);
-        info!(claim_namespace, claim_name, namespace, name, "claim bound to a host");
-        let note = format!("bound to the host {namespace}/{name}");
+        let claim_key = ObjectKey::of(&claim);
+        info!(
+            claim_namespace = claim_key.namespace(),
+            claim_name = claim_key.name(),
+            namespace = key.namespace(),
+            name = key.name(),
+            "claim bound to a host"
+        );
+        let note = format!("bound to the host {key}");
         self.events.normal(&claim, reason::BARE_METAL_HOST_ASSOCIATED, &note).await;
-        let note = format!("bound to the claim {claim_namespace}/{claim_name}");
+        let note = format!("bound to the claim {claim_key}");
         self.events.normal(&host, "HostClaimAssociated", &note).await;
         self.follow(&claim, key, host).await
     }
@@ -253,7 +257,7 @@ impl HostClaimReconciler {
     async fn write_reference(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
     ) -> Result<Option<(HostClaim, BareMetalHost)>, kube::Error> {
         let Some(host) = self.hosts.get(key).filter(|host| is_available(host)) else {
             return Ok(None);
@@ -289,8 +293,8 @@ impl HostClaimReconciler {
         self.claims(claim).patch(&claim.name_any(), &PatchParams::default(), &patch).await
     }
 
-    fn host_api(&self, key: &HostKey) -> Api<BareMetalHost> {
-        Api::namespaced(self.client.clone(), &key.namespace)
+    fn host_api(&self, key: &ObjectKey) -> Api<BareMetalHost> {
+        Api::namespaced(self.client.clone(), key.namespace())
     }
 
     /// Changes the version of a host that was read; does nothing if nothing differs.
@@ -321,7 +325,7 @@ impl HostClaimReconciler {
     async fn follow(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
         host: BareMetalHost,
     ) -> Result<Option<Duration>, kube::Error> {
         let mut claim = claim.clone();
@@ -370,29 +374,29 @@ impl HostClaimReconciler {
     async fn has_hardware_data(
         &self,
         claim: &HostClaim,
-        key: &HostKey,
+        key: &ObjectKey,
     ) -> Result<bool, kube::Error> {
         if claim.status.as_ref().is_some_and(|status| status.hardware_data.is_some()) {
             return Ok(true);
         }
-        let api: Api<HardwareData> = Api::namespaced(self.client.clone(), &key.namespace);
-        Ok(api.get_metadata_opt(&key.name).await?.is_some())
+        let api: Api<HardwareData> = Api::namespaced(self.client.clone(), key.namespace());
+        Ok(api.get_metadata_opt(key.name()).await?.is_some())
     }
 
     /// Releases the hosts of a claim that is deleted, then lets it go.
     async fn release(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
-        let key = ClaimKey::of(claim);
+        let key = ObjectKey::of(claim);
         let mut hosts = self.watches.state.with_index(|index| index.hosts_of(&key));
         self.watches.state.forget(&key);
         if !is_held(claim) {
             return Ok(None);
         }
         let known = claim.status.as_ref().and_then(|status| status.bare_metal_host.as_ref());
-        hosts.extend(known.map(|host| HostKey::new(&host.namespace, &host.name)));
+        hosts.extend(known.map(|host| ObjectKey::new(&host.namespace, &host.name)));
         let mut waits = Vec::new();
         for host in &hosts {
             // The cache may be older than the binding.
-            if let Some(found) = self.host_api(host).get_opt(&host.name).await? {
+            if let Some(found) = self.host_api(host).get_opt(host.name()).await? {
                 waits.extend(self.release_host(&key, claim, found).await?);
             }
         }
@@ -414,7 +418,7 @@ impl HostClaimReconciler {
     /// Performs the next step. Returns what to wait for.
     async fn release_host(
         &self,
-        key: &ClaimKey,
+        key: &ObjectKey,
         claim: &HostClaim,
         host: BareMetalHost,
     ) -> Result<Option<String>, kube::Error> {
@@ -444,8 +448,7 @@ impl HostClaimReconciler {
         self.copies.remove_all(host).await?;
         self.change_host(host, spec, &AnnotationChanges::new()).await?;
         self.watches.state.metrics.releases.inc();
-        let ClaimKey { namespace, name } = ClaimKey::of(claim);
-        let note = format!("released by the claim {namespace}/{name}");
+        let note = format!("released by the claim {}", ObjectKey::of(claim));
         self.events.normal(host, "HostClaimReleased", &note).await;
         Ok(None)
     }
@@ -453,7 +456,7 @@ impl HostClaimReconciler {
     async fn write_status(
         &self,
         claim: &HostClaim,
-        key: Option<&HostKey>,
+        key: Option<&ObjectKey>,
         report: &ClaimReport<'_>,
     ) -> Result<(), kube::Error> {
         let before = claim.status.as_ref().map_or_else(|| json!({}), as_json);
@@ -493,14 +496,17 @@ fn refusal(error: &kube::Error) -> Option<String> {
 }
 
 /// Why no host was found.
-fn waiting_text(claim: &ClaimKey, request: &HostRequest, admission: &Admission) -> String {
+fn waiting_text(claim: &ObjectKey, request: &HostRequest, admission: &Admission) -> String {
     let names: Vec<&str> = admission.namespaces.iter().map(String::as_str).collect();
     match &request.namespace {
         Some(name) if !admission.namespaces.contains(name) => {
-            format!("no HostDeployPolicy in namespace {name} admits namespace {}", claim.namespace)
+            format!(
+                "no HostDeployPolicy in namespace {name} admits namespace {}",
+                claim.namespace()
+            )
         }
         None if names.is_empty() => {
-            format!("no HostDeployPolicy admits namespace {}", claim.namespace)
+            format!("no HostDeployPolicy admits namespace {}", claim.namespace())
         }
         Some(name) => format!("no available host in namespace {name} matches the selector"),
         None => format!(
@@ -531,7 +537,7 @@ mod tests {
 
     #[test]
     fn the_reason_to_wait_names_the_namespaces() {
-        let claim = ClaimKey { namespace: "team".to_owned(), name: "c".to_owned() };
+        let claim = ObjectKey::new("team", "c");
         let text = |namespace: Option<&str>, admitted: &[&str]| {
             let claim_object = json!({"spec": {"hostSelector": {"inNamespace": namespace}}});
             let request = HostRequest::of(&serde_json::from_value(claim_object).unwrap());

@@ -27,12 +27,13 @@ use tracing::warn;
 
 use super::super::decide::{BmcAccessState, HostVerb, HostView};
 use super::super::execute::{SecretContent, bmc_access, managed_host, registration_digest};
-use super::super::provisioner::{HostKey, ProvisionerFailureKind, VerbStop};
+use super::super::provisioner::{ProvisionerFailureKind, VerbStop};
 use super::host_pass::{HostPass, HostPassError};
 use super::host_slots::CheckedBmc;
 use super::host_writer::FIELD_MANAGER;
 use super::image_auth::pull_secret;
 use super::secrets::{AcquiredSecret, SecretUse};
+use crate::object_key::ObjectKey;
 
 impl HostPass<'_> {
     /// Collects what decisions depend on.
@@ -111,7 +112,7 @@ impl HostPass<'_> {
             self.slot.bmc = None;
             return Ok(());
         };
-        let key = HostKey::new(self.key().namespace, &details.credentials_name);
+        let key = ObjectKey::new(self.key().namespace(), &details.credentials_name);
         let version = self.shared.secrets.versions().get(&key);
         let is_current = |checked: &&CheckedBmc| {
             checked.details == details && version.as_ref() == Some(&checked.version)
@@ -150,7 +151,7 @@ impl HostPass<'_> {
         let Some(name) = self.host.spec.preprovisioning_network_data_name.clone() else {
             return Ok(());
         };
-        let key = HostKey::new(self.key().namespace, &name);
+        let key = ObjectKey::new(self.key().namespace(), &name);
         self.contents.ramdisk_network_version = self.shared.secrets.versions().get(&key);
         if self.contents.ramdisk_network_version.is_none() {
             let secrets = &self.shared.secrets;
@@ -255,7 +256,7 @@ impl HostPass<'_> {
         };
         let namespace = reference.namespace.as_deref().filter(|name| !name.is_empty());
         // A host must not read Secrets of other namespaces.
-        if namespace.is_some_and(|namespace| namespace != self.key().namespace) {
+        if namespace.is_some_and(|namespace| namespace != self.key().namespace()) {
             let message =
                 format!("{field} names a Secret of another namespace; move it to the host's");
             return Ok(Err(VerbStop::failed(kind, message)));

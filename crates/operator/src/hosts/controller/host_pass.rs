@@ -22,12 +22,13 @@ use super::super::decide::{
     VerbValue, apply, decide,
 };
 use super::super::execute::{HostContents, execute};
-use super::super::provisioner::{HostKey, HostProvisioner};
+use super::super::provisioner::HostProvisioner;
 use super::host_metrics::HostMetrics;
 use super::host_slots::{HostSlot, HostSlots, is_newer};
 use super::host_writer::HostWriter;
 use super::secrets::HostSecrets;
-use super::watching::{ObjectCache, key_of};
+use super::watching::ObjectCache;
+use crate::object_key::ObjectKey;
 
 /// Actions in one pass. More would be an endless loop, which is interrupted for other hosts.
 const MAX_ACTIONS: usize = 50;
@@ -94,7 +95,7 @@ impl HostPasses {
         &self,
         cached: &BareMetalHost,
     ) -> Result<Option<Duration>, HostPassError> {
-        let key = key_of(cached);
+        let key = ObjectKey::of(cached);
         let mut slot = self.slots.take(&key, cached);
         let host = match slot.written.take() {
             Some(written) if is_newer(&written, cached) => *written,
@@ -169,8 +170,8 @@ impl HostPass<'_> {
         HostView::new(&self.host, &self.companions, &self.slot.memory, &self.shared.limits)
     }
 
-    pub(super) fn key(&self) -> HostKey {
-        key_of(&self.host)
+    pub(super) fn key(&self) -> ObjectKey {
+        ObjectKey::of(&self.host)
     }
 
     /// Calls the provisioner. What was decided before is written first, so that a restart finds it.
@@ -289,7 +290,7 @@ impl HostPass<'_> {
         let bmc = spec.bmc.as_ref().map(|bmc| bmc.credentials_name.clone());
         let names = bmc.into_iter().chain(spec.preprovisioning_network_data_name.clone());
         let exists = |owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
-            let key = HostKey::new(self.key().namespace, &owner.name);
+            let key = ObjectKey::new(self.key().namespace(), &owner.name);
             let host = self.shared.hosts.get(&key);
             host.is_some_and(|host| {
                 host.metadata.uid.as_ref() == Some(&owner.uid)

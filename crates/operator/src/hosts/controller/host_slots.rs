@@ -8,7 +8,8 @@ use kube::ResourceExt;
 use kube_resources::hosts::bare_metal_host::{BareMetalHost, BmcDetails};
 
 use super::super::decide::{BmcAccessState, HostMemory};
-use super::super::provisioner::{BmcAccess, HostKey};
+use super::super::provisioner::BmcAccess;
+use crate::object_key::ObjectKey;
 
 /// Knowledge about one host.
 #[derive(Default)]
@@ -41,19 +42,19 @@ pub(super) struct CheckedBmc {
 #[derive(Clone, Default)]
 pub(super) struct HostSlots {
     /// Boxed, because a map has more places than entries.
-    slots: Arc<Mutex<HashMap<HostKey, Box<HostSlot>>>>,
+    slots: Arc<Mutex<HashMap<ObjectKey, Box<HostSlot>>>>,
     /// Versions that passes wrote and the watch did not report yet.
-    own_versions: Arc<Mutex<HashMap<HostKey, String>>>,
+    own_versions: Arc<Mutex<HashMap<ObjectKey, String>>>,
 }
 
 impl HostSlots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostKey, Box<HostSlot>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Box<HostSlot>>> {
         // The map is consistent after every statement.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the slot of a host for a pass. There is one pass at a time for each host.
-    pub(super) fn take(&self, key: &HostKey, host: &BareMetalHost) -> HostSlot {
+    pub(super) fn take(&self, key: &ObjectKey, host: &BareMetalHost) -> HostSlot {
         let uid = host.uid().unwrap_or_default();
         match self.lock().remove(key) {
             Some(slot) if slot.uid == uid => *slot,
@@ -64,9 +65,9 @@ impl HostSlots {
     /// Returns the slot after a pass. `cache` has the objects that the watch reported.
     pub(super) fn put(
         &self,
-        key: HostKey,
+        key: ObjectKey,
         slot: HostSlot,
-        cache: impl FnOnce(&HostKey) -> Option<Arc<BareMetalHost>>,
+        cache: impl FnOnce(&ObjectKey) -> Option<Arc<BareMetalHost>>,
     ) {
         self.lock().insert(key.clone(), Box::new(slot));
         // The object may have been reported before the slot was here.
@@ -76,7 +77,7 @@ impl HostSlots {
     }
 
     /// The cache has a newer or the same object.
-    pub(super) fn seen(&self, key: &HostKey, host: &BareMetalHost) {
+    pub(super) fn seen(&self, key: &ObjectKey, host: &BareMetalHost) {
         if let Some(slot) = self.lock().get_mut(key)
             && slot.written.as_ref().is_some_and(|written| !is_newer(written, host))
         {
@@ -84,17 +85,17 @@ impl HostSlots {
         }
     }
 
-    fn lock_versions(&self) -> MutexGuard<'_, HashMap<HostKey, String>> {
+    fn lock_versions(&self) -> MutexGuard<'_, HashMap<ObjectKey, String>> {
         self.own_versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A pass wrote this version and continues with it.
-    pub(super) fn wrote(&self, key: HostKey, host: &BareMetalHost) {
+    pub(super) fn wrote(&self, key: ObjectKey, host: &BareMetalHost) {
         self.lock_versions().insert(key, host.resource_version().unwrap_or_default());
     }
 
     /// Whether a version is the one that a pass wrote last, which needs no other pass.
-    pub(super) fn is_own(&self, key: &HostKey, host: &BareMetalHost) -> bool {
+    pub(super) fn is_own(&self, key: &ObjectKey, host: &BareMetalHost) -> bool {
         let mut versions = self.lock_versions();
         let is_own =
             versions.get(key).is_some_and(|own| host.resource_version().as_ref() == Some(own));
@@ -105,7 +106,7 @@ impl HostSlots {
     }
 
     /// The object does not exist any more.
-    pub(super) fn remove(&self, key: &HostKey) {
+    pub(super) fn remove(&self, key: &ObjectKey) {
         self.lock().remove(key);
         self.lock_versions().remove(key);
     }
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn written_objects_are_kept_until_the_cache_has_them() {
-        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let (slots, key) = (HostSlots::default(), ObjectKey::new("n", "h"));
         let mut slot = slots.take(&key, &host("u", "1"));
         slot.written = Some(Box::new(host("u", "10")));
         slots.put(key.clone(), slot, |_| None);
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn objects_that_were_reported_during_the_pass_are_not_kept() {
-        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let (slots, key) = (HostSlots::default(), ObjectKey::new("n", "h"));
         let mut slot = slots.take(&key, &host("u", "1"));
         slot.written = Some(Box::new(host("u", "10")));
         slots.seen(&key, &host("u", "10"));
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn only_the_last_own_version_needs_no_pass() {
-        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let (slots, key) = (HostSlots::default(), ObjectKey::new("n", "h"));
         slots.wrote(key.clone(), &host("u", "2"));
         slots.wrote(key.clone(), &host("u", "3"));
         assert!(!slots.is_own(&key, &host("u", "2")));
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn another_object_with_the_same_name_starts_afresh() {
-        let (slots, key) = (HostSlots::default(), HostKey::new("n", "h"));
+        let (slots, key) = (HostSlots::default(), ObjectKey::new("n", "h"));
         let mut slot = slots.take(&key, &host("u", "1"));
         slot.memory.is_adopted = true;
         slots.put(key.clone(), slot, |_| None);

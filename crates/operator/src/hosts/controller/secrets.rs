@@ -22,9 +22,9 @@ use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::names::{SECRET_FINALIZER, SECRET_LABEL};
 use serde_json::{Map, Value, json};
 
-use super::super::provisioner::HostKey;
-use super::watching::{WatchDriver, key_of, warn_about_watch};
+use super::watching::{WatchDriver, warn_about_watch};
 use crate::context::ControllerContext;
+use crate::object_key::ObjectKey;
 
 /// Kind of hosts in owner references.
 const HOST_KIND: &str = "BareMetalHost";
@@ -35,7 +35,7 @@ const HOST_KIND: &str = "BareMetalHost";
 /// so its version is the resource version at which it was seen first.
 #[derive(Clone, Default)]
 pub(super) struct SecretVersions {
-    known: Arc<Mutex<HashMap<HostKey, KnownSecret>>>,
+    known: Arc<Mutex<HashMap<ObjectKey, KnownSecret>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,19 +51,19 @@ enum SecretNews {
     /// Nothing: this process wrote or read it.
     Known,
     /// The content may differ: it has to be read.
-    Unread(Vec<HostKey>),
+    Unread(Vec<ObjectKey>),
     /// It is gone.
-    Deleted(Vec<HostKey>),
+    Deleted(Vec<ObjectKey>),
 }
 
 impl SecretVersions {
     /// The version of the content; `None` if the Secret does not exist or was not read yet.
-    pub(super) fn get(&self, key: &HostKey) -> Option<String> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<String> {
         self.lock().get(key).map(|known| known.content_version.clone())
     }
 
     /// Records a Secret that was read or written, and returns the version of its content.
-    fn record(&self, key: &HostKey, secret: &Secret) -> String {
+    fn record(&self, key: &ObjectKey, secret: &Secret) -> String {
         let version = secret.resource_version().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         for (name, ByteString(value)) in secret.data.iter().flatten() {
@@ -80,7 +80,7 @@ impl SecretVersions {
         content_version
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostKey, KnownSecret>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, KnownSecret>> {
         // The map is consistent after every statement.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,7 +89,7 @@ impl SecretVersions {
     pub(super) fn follow(
         &self,
         context: &ControllerContext,
-        on_change: impl Fn(&HostKey) + Clone + Send + Sync + 'static,
+        on_change: impl Fn(&ObjectKey) + Clone + Send + Sync + 'static,
     ) -> WatchDriver {
         let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
         let apis = context.watched_apis::<PartialObjectMeta<Secret>>().into_iter();
@@ -120,20 +120,20 @@ impl SecretVersions {
         &self,
         event: &Event<PartialObjectMeta<Secret>>,
         client: Client,
-    ) -> Vec<HostKey> {
+    ) -> Vec<ObjectKey> {
         let secret = match event {
             Event::Apply(secret) | Event::InitApply(secret) | Event::Delete(secret) => secret,
             Event::Init | Event::InitDone => return Vec::new(),
         };
-        let key = key_of(secret);
+        let key = ObjectKey::of(secret);
         let owners = match self.news(&key, secret, matches!(event, Event::Delete(_))) {
             SecretNews::Known => return Vec::new(),
             SecretNews::Deleted(owners) => return owners,
             SecretNews::Unread(owners) => owners,
         };
         let Some(before) = self.get(&key) else { return owners };
-        let api: Api<Secret> = Api::namespaced(client, &key.namespace);
-        match api.get_opt(&key.name).await {
+        let api: Api<Secret> = Api::namespaced(client, key.namespace());
+        match api.get_opt(key.name()).await {
             Ok(Some(read)) if self.record(&key, &read) == before => Vec::new(),
             // The hosts read it themselves.
             Ok(_) | Err(_) => owners,
@@ -142,13 +142,13 @@ impl SecretVersions {
 
     fn news(
         &self,
-        key: &HostKey,
+        key: &ObjectKey,
         secret: &PartialObjectMeta<Secret>,
         is_deleted: bool,
     ) -> SecretNews {
         let owners = secret.metadata.owner_references.iter().flatten();
         let owners = owners.filter(|owner| owner.kind == HOST_KIND);
-        let owners = owners.map(|owner| HostKey::new(&key.namespace, &owner.name));
+        let owners = owners.map(|owner| ObjectKey::new(key.namespace(), &owner.name));
         if is_deleted {
             self.lock().remove(key);
             return SecretNews::Deleted(owners.collect());
@@ -221,7 +221,7 @@ impl HostSecrets {
                 api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?
             }
         };
-        let version = self.versions.record(&HostKey::new(namespace, name), &secret);
+        let version = self.versions.record(&ObjectKey::new(namespace, name), &secret);
         Ok(Some(AcquiredSecret { data: secret.data.unwrap_or_default(), version }))
     }
 
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn only_another_content_is_another_version() {
         let versions = SecretVersions::default();
-        let key = HostKey::new("n", "s");
+        let key = ObjectKey::new("n", "s");
         let secret = |version: &str, password: &str| -> Secret {
             let data = BTreeMap::from([("password".to_owned(), ByteString(password.into()))]);
             let mut secret = Secret { data: Some(data), ..Secret::default() };
@@ -337,7 +337,7 @@ mod tests {
             ]}}))
             .unwrap()
         };
-        let (key, owners) = (HostKey::new("n", "s"), || vec![HostKey::new("n", "h")]);
+        let (key, owners) = (ObjectKey::new("n", "s"), || vec![ObjectKey::new("n", "h")]);
         assert_eq!(versions.news(&key, &secret("1"), false), SecretNews::Unread(owners()));
         let mut read = Secret::default();
         read.metadata.resource_version = Some("10".to_owned());

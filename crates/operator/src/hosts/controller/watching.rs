@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::super::provisioner::HostKey;
 use crate::context::{ControllerContext, WatchScope};
+use crate::object_key::ObjectKey;
 use crate::reconcile_loop::{Reconciler, reconcile_queue};
 
 /// Objects per page of a list, so that a large list is not in memory at once.
@@ -91,15 +91,6 @@ fn readable<K: WatchedKind>(event: Event<DeserializeGuard<K>>) -> Option<Event<K
     })
 }
 
-/// Namespace and name of an object.
-pub(super) fn key_of<K: Resource>(object: &K) -> HostKey {
-    let metadata = object.meta();
-    HostKey::new(
-        metadata.namespace.clone().unwrap_or_default(),
-        metadata.name.clone().unwrap_or_default(),
-    )
-}
-
 /// Wakes the controllers of one kind, one per watched namespace.
 #[derive(Clone)]
 pub(super) struct ObjectWakers<K: Lookup> {
@@ -126,12 +117,12 @@ impl<K: WatchedKind> ObjectWakers<K> {
     }
 
     /// Requests a look at an object, if its namespace is watched.
-    pub(super) fn wake(&self, key: &HostKey) {
+    pub(super) fn wake(&self, key: &ObjectKey) {
         let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
         };
         if let Some((_, sender)) = self.senders.iter().find(|(name, _)| is_watched(name)) {
-            let object = ObjectRef::new(&key.name).within(&key.namespace);
+            let object = ObjectRef::new(key.name()).within(key.namespace());
             // An error means that the controller has ended.
             let _ = sender.send(object);
         }
@@ -159,12 +150,12 @@ impl<K: WatchedKind> Clone for ObjectCache<K> {
 
 impl<K: WatchedKind> ObjectCache<K> {
     /// The object, if it exists.
-    pub(super) fn get(&self, key: &HostKey) -> Option<Arc<K>> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
         };
         let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
-        store.get(&ObjectRef::new(&key.name).within(&key.namespace))
+        store.get(&ObjectRef::new(key.name()).within(key.namespace()))
     }
 
     /// All objects.
@@ -193,7 +184,7 @@ pub(super) type ObserverFactory<K> = Box<dyn Fn() -> WatchObserver<K> + Send + S
 /// count as the default.
 pub(super) fn on_change<K, V>(
     relevant: fn(&K) -> V,
-    wake: impl Fn(&HostKey) + Clone + Send + Sync + 'static,
+    wake: impl Fn(&ObjectKey) + Clone + Send + Sync + 'static,
 ) -> ObserverFactory<K>
 where
     K: WatchedKind,
@@ -253,9 +244,9 @@ pub(super) fn reconcile_cached<R: Reconciler<Kind: WatchedKind>>(
 
 /// What decisions depend on, of all objects of a watch. Defaults are not stored.
 pub(super) struct RelevantValues<K, V> {
-    known: HashMap<HostKey, V>,
+    known: HashMap<ObjectKey, V>,
     /// The objects of a list that is being read.
-    relisted: HashMap<HostKey, V>,
+    relisted: HashMap<ObjectKey, V>,
     relevant: fn(&K) -> V,
 }
 
@@ -265,12 +256,12 @@ impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
     }
 
     /// The value of an object, unless it is the default.
-    pub(super) fn get(&self, key: &HostKey) -> Option<&V> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&V> {
         self.known.get(key)
     }
 
     /// Applies an event and returns the objects whose value differs.
-    pub(super) fn changed_by(&mut self, event: &Event<K>) -> Vec<HostKey> {
+    pub(super) fn changed_by(&mut self, event: &Event<K>) -> Vec<ObjectKey> {
         match event {
             Event::Init => {
                 self.relisted.clear();
@@ -279,24 +270,25 @@ impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
             Event::InitApply(object) => {
                 let value = (self.relevant)(object);
                 if value != V::default() {
-                    self.relisted.insert(key_of(object), value);
+                    self.relisted.insert(ObjectKey::of(object), value);
                 }
                 Vec::new()
             }
             Event::InitDone => {
                 let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.relisted));
-                let is_new = |key: &&HostKey| !before.contains_key(*key);
-                let mut changed: Vec<HostKey> = self.known.keys().filter(is_new).cloned().collect();
-                let differs = |(key, value): &(HostKey, V)| self.known.get(key) != Some(value);
+                let is_new = |key: &&ObjectKey| !before.contains_key(*key);
+                let mut changed: Vec<ObjectKey> =
+                    self.known.keys().filter(is_new).cloned().collect();
+                let differs = |(key, value): &(ObjectKey, V)| self.known.get(key) != Some(value);
                 changed.extend(before.into_iter().filter(differs).map(|(key, _)| key));
                 changed
             }
-            Event::Apply(object) => self.set(key_of(object), (self.relevant)(object)),
-            Event::Delete(object) => self.set(key_of(object), V::default()),
+            Event::Apply(object) => self.set(ObjectKey::of(object), (self.relevant)(object)),
+            Event::Delete(object) => self.set(ObjectKey::of(object), V::default()),
         }
     }
 
-    fn set(&mut self, key: HostKey, value: V) -> Vec<HostKey> {
+    fn set(&mut self, key: ObjectKey, value: V) -> Vec<ObjectKey> {
         let is_default = value == V::default();
         let is_changed = match self.known.get(&key) {
             Some(before) => *before != value,
@@ -337,7 +329,7 @@ mod tests {
         let mut values = RelevantValues::new(relevant);
         let mut check = |event, expected: &[&str]| {
             let mut changed: Vec<String> =
-                values.changed_by(&event).into_iter().map(|key| key.name).collect();
+                values.changed_by(&event).into_iter().map(|key| key.name().to_owned()).collect();
             changed.sort_unstable();
             assert_eq!(changed, expected);
         };

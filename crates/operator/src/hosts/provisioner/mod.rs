@@ -19,9 +19,11 @@ pub use outcome::{
 pub use requests::{
     AdoptionRequest, BmcAccess, BmcAddressChange, BmcAddressCheck, BmcEventRequest,
     DeprovisionRequest, FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth,
-    HostKey, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
+    HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
     PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
+
+use crate::object_key::ObjectKey;
 
 /// A provisioning service. Every verb can be repeated: it continues where the last call ended.
 #[async_trait]
@@ -117,7 +119,7 @@ pub trait HostProvisioner: Send + Sync {
     }
 
     /// Waits until the state of hosts at the service changes, and returns them. One caller at a time.
-    async fn changed_hosts(&self) -> Vec<HostKey> {
+    async fn changed_hosts(&self) -> Vec<ObjectKey> {
         std::future::pending().await
     }
 }

@@ -37,23 +37,6 @@ pub struct ManagedHost {
     pub disable_power_off: bool,
 }
 
-/// Namespace and name of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HostKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl HostKey {
-    /// Combines the names.
-    #[must_use]
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
 /// Access to a BMC.
 #[derive(Clone)]
 pub struct BmcAccess {

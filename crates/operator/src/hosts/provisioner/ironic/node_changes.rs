@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::requests::HostKey;
 use super::transport::{IronicTransport, IronicTransportError};
+use crate::object_key::ObjectKey;
 
 /// The shortest time between two requests, so that changes of many nodes need one request.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ struct FeedState {
 }
 
 struct KnownNode {
-    host: Option<HostKey>,
+    host: Option<ObjectKey>,
     fingerprint: u64,
 }
 
@@ -82,7 +82,7 @@ struct NodeList {
 
 impl NodeChangeFeed {
     /// Waits until at least one node of a host changed. Failed requests are repeated.
-    pub(super) async fn next(&self, transport: &dyn IronicTransport) -> Vec<HostKey> {
+    pub(super) async fn next(&self, transport: &dyn IronicTransport) -> Vec<ObjectKey> {
         let mut state = self.state.lock().await;
         loop {
             state.wait(transport).await;
@@ -140,7 +140,7 @@ impl FeedState {
     }
 
     /// Records the nodes and returns the hosts of those that differ.
-    fn compare(&mut self, list: NodeList) -> Vec<HostKey> {
+    fn compare(&mut self, list: NodeList) -> Vec<ObjectKey> {
         self.position = list.position;
         let mut changed = Vec::new();
         let mut listed = HashSet::new();
@@ -225,9 +225,9 @@ fn known_node<'a>(value: impl Fn(&str) -> &'a Value) -> KnownNode {
 }
 
 /// The host that a node is named after.
-fn host_of_node(name: &str) -> Option<HostKey> {
+fn host_of_node(name: &str) -> Option<ObjectKey> {
     let (namespace, name) = name.split_once('~')?;
-    Some(HostKey::new(namespace, name))
+    Some(ObjectKey::new(namespace, name))
 }
 
 #[cfg(test)]
@@ -277,7 +277,7 @@ mod tests {
         let feed = NodeChangeFeed::default();
         for expected in expected {
             let mut changed: Vec<String> =
-                feed.next(&transport).await.into_iter().map(|key| key.name).collect();
+                feed.next(&transport).await.into_iter().map(|key| key.name().to_owned()).collect();
             changed.sort_unstable();
             assert_eq!(changed, *expected);
         }

@@ -10,11 +10,12 @@ use super::super::HostProvisioner;
 use super::super::outcome::{ProvisionerFailureKind as Kind, VerbOutcome, VerbStop};
 use super::super::requests::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
-    HostDeployRequest, HostKey, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
+    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
     PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 use super::IronicProvisioner;
 use super::removal::AbortScope;
+use crate::object_key::ObjectKey;
 
 impl IronicProvisioner {
     fn checked<T>(&self, outcome: VerbOutcome<T>) -> VerbOutcome<T> {
@@ -44,7 +45,7 @@ impl HostProvisioner for IronicProvisioner {
         true
     }
 
-    async fn changed_hosts(&self) -> Vec<HostKey> {
+    async fn changed_hosts(&self) -> Vec<ObjectKey> {
         self.changes.next(&*self.transport).await
     }
 

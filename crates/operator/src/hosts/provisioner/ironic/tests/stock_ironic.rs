@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::machines::{MachineBench, ramdisk_settings};
-use crate::hosts::provisioner::{HostKey, HostProvisioner};
+use crate::hosts::provisioner::HostProvisioner;
+use crate::object_key::ObjectKey;
 
 /// Timeout for its start.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -118,8 +119,8 @@ async fn a_machine_lives_with_stock_ironic() {
     let bench = MachineBench::start(&ironic.url, SPEED, ramdisk_settings(ironic.folder.path()));
     let mut host = bench.host(0, "redfish");
     bench.register_with_wrong_password(&mut host).await;
-    let changed: HashSet<HostKey> = bench.provisioner.changed_hosts().await.into_iter().collect();
-    assert_eq!(changed, HashSet::from([HostKey::new("lab", "host-0")]));
+    let changed: HashSet<ObjectKey> = bench.provisioner.changed_hosts().await.into_iter().collect();
+    assert_eq!(changed, HashSet::from([ObjectKey::new("lab", "host-0")]));
     let live = async {
         bench.inspect(&host, false).await;
         bench.inspect(&host, true).await;
