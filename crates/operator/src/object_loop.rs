@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{Either, join_all, pending, select};
+use futures_util::future::join_all;
 use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
@@ -17,7 +17,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use kube::runtime::Predicate as _;
-use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, predicates, watcher};
 use kube::{Client, Resource};
@@ -26,11 +25,12 @@ use tracing::warn;
 
 use crate::context::{ControllerContext, WatchScope};
 use crate::events::ObjectEventRecorder;
+use crate::object_key::ObjectKey;
 use crate::owned_objects::{OwnedObjectError, api_error_text};
-use crate::reconcile_loop::{RESYNC, Reconciler, reconcile_queue};
+use crate::reconcile_loop::{LoopSettings, RESYNC, Reconciler, reconcile_queue};
 
 /// Objects that are reconciled at the same time.
-const CONCURRENCY: u16 = 4;
+const CONCURRENCY: usize = 4;
 /// Changes of several objects within this time cause one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
@@ -151,7 +151,7 @@ async fn reconcile_scope<R: ObjectReconciler>(
         .combine(predicates::annotations)
         .combine(predicates::labels)
         .combine(predicates::finalizers);
-    let kind = resource.kind.clone();
+    let (kind, own_resource) = (resource.kind.clone(), resource.clone());
     let own = watcher(api, watcher::Config::default())
         .default_backoff()
         .modify(|object: &mut DynamicObject| object.metadata.managed_fields = None)
@@ -167,21 +167,22 @@ async fn reconcile_scope<R: ObjectReconciler>(
     queue.push(own.boxed());
     queue.extend(reconciler.triggers(namespace, &store));
     let cache = store.clone();
-    let config = ControllerConfig::default().concurrency(CONCURRENCY).debounce(DEBOUNCE);
-    let objects = Arc::new(UntypedObjects { client: context.client.clone(), reconciler });
-    let controller = reconcile_queue(context, objects, store, queue, config);
-    let stopping = context.clone();
-    let synced = async move {
-        // Without a complete cache the queue does not end at a stop.
-        let ready = Box::pin(cache.wait_until_ready());
-        match select(ready, Box::pin(stopping.stopped())).await {
-            Either::Left((Ok(()), _)) => gate.open(),
-            Either::Left((Err(_), _)) => {}
-            Either::Right(_) => return,
+    let ready = async move {
+        // An error means that the watch has ended, which only a shutdown does.
+        if cache.wait_until_ready().await.is_ok() {
+            gate.open();
         }
-        pending::<()>().await;
     };
-    select(Box::pin(controller), Box::pin(synced)).await;
+    let find = move |key: &ObjectKey| {
+        let object = ObjectRef::new_with(key.name(), own_resource.clone());
+        store.get(&object.within(key.namespace()))
+    };
+    let queue = queue.map(|object| {
+        ObjectKey::new(object.namespace.as_deref().unwrap_or_default(), &object.name)
+    });
+    let objects = Arc::new(UntypedObjects { client: context.client.clone(), reconciler });
+    let settings = LoopSettings { concurrency: CONCURRENCY, debounce: DEBOUNCE };
+    reconcile_queue(context, objects, find, ready, queue, settings).await;
 }
 
 /// Reads each object again before it is reconciled, because the cached one may be older than our last

@@ -8,6 +8,7 @@ mod bare_metal_host;
 mod claim_copies;
 mod claim_metrics;
 mod claim_watches;
+mod compact_store;
 mod data_image;
 mod event_subscription;
 mod firmware_components;
@@ -30,6 +31,7 @@ mod secrets;
 mod tests;
 mod watching;
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use futures_util::future::{Either, join_all, select};
@@ -39,7 +41,6 @@ use kube_resources::hosts::annotations::{DETACHED, PAUSED};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::bmc_event_subscription::BMCEventSubscription;
 use kube_resources::hosts::data_image::DataImage;
-use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
 use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
@@ -64,7 +65,7 @@ use self::narrow::{narrow_components, narrow_host, narrow_settings};
 use self::preprovisioning_image::RamdiskImageReconciler;
 use self::secrets::{HostSecrets, SecretVersions};
 use self::watching::{
-    ObjectWakers, ObserverFactory, WakeStream, WatchDriver, WatchedKind, object_cache, on_change,
+    ObjectWakers, ObserverFactory, WakeStream, WatchDriver, object_cache, on_change,
     reconcile_cached,
 };
 use super::decide::HostLimits;
@@ -78,7 +79,7 @@ const READINESS_GATE: &str = "baremetalhost";
 /// Passes at the same time, unless configured. They mostly wait for responses.
 const DEFAULT_CONCURRENCY: u16 = 32;
 /// Objects of each other kind that are reconciled at once.
-const COMPANION_CONCURRENCY: u16 = 8;
+const COMPANION_CONCURRENCY: usize = 8;
 
 /// Configuration of the controllers.
 #[derive(Clone, Debug)]
@@ -160,7 +161,13 @@ pub async fn run(
     });
     drivers.push(report_changes(Arc::clone(&provisioner), wakers.hosts.waker()));
     let mut controllers = vec![
-        reconcile_cached(&context, &hosts, wakers.hosts.streams, settings.concurrency, passes),
+        reconcile_cached(
+            &context,
+            &hosts,
+            wakers.hosts.streams,
+            settings.concurrency.into(),
+            passes,
+        ),
         reconcile_cached(
             &context,
             &caches.firmware_settings,
@@ -251,19 +258,19 @@ pub async fn run(
 }
 
 /// Wakers and streams of the controllers of one kind.
-struct KindWaker<K: WatchedKind> {
-    wakers: ObjectWakers<K>,
-    streams: Vec<WakeStream<K>>,
+struct KindWaker {
+    wakers: ObjectWakers,
+    streams: Vec<WakeStream>,
 }
 
-impl<K: WatchedKind> KindWaker<K> {
+impl KindWaker {
     fn new(context: &ControllerContext) -> Self {
         let (wakers, streams) = ObjectWakers::new(context);
         Self { wakers, streams }
     }
 
     /// A function that requests a look at an object.
-    fn waker(&self) -> impl Fn(&ObjectKey) + Clone + Send + Sync + 'static + use<K> {
+    fn waker(&self) -> impl Fn(&ObjectKey) + Clone + Send + Sync + 'static + use<> {
         let wakers = self.wakers.clone();
         move |key| wakers.wake(key)
     }
@@ -271,13 +278,13 @@ impl<K: WatchedKind> KindWaker<K> {
 
 /// Wakers of all kinds.
 struct KindWakers {
-    hosts: KindWaker<BareMetalHost>,
-    firmware_settings: KindWaker<HostFirmwareSettings>,
-    firmware_components: KindWaker<HostFirmwareComponents>,
-    data_images: KindWaker<DataImage>,
-    subscriptions: KindWaker<BMCEventSubscription>,
-    ramdisk_images: KindWaker<PreprovisioningImage>,
-    claims: KindWaker<HostClaim>,
+    hosts: KindWaker,
+    firmware_settings: KindWaker,
+    firmware_components: KindWaker,
+    data_images: KindWaker,
+    subscriptions: KindWaker,
+    ramdisk_images: KindWaker,
+    claims: KindWaker,
 }
 
 impl KindWakers {
@@ -301,6 +308,13 @@ fn lifecycle_of<K: Resource>(object: &K) -> (Option<i64>, bool, Option<Vec<Strin
     (metadata.generation, is_deleted, metadata.finalizers.clone())
 }
 
+/// A number that differs if a value does. It needs less memory than the value.
+fn digest_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Changes of hosts that the controllers of other kinds depend on.
 fn host_observers(wakers: &KindWakers) -> Vec<ObserverFactory<BareMetalHost>> {
     let settings = wakers.firmware_settings.waker();
@@ -318,13 +332,14 @@ fn host_observers(wakers: &KindWakers) -> Vec<ObserverFactory<BareMetalHost>> {
         let is_deployed = matches!(state, State::Provisioned | State::ExternallyProvisioned);
         let is_servicing = status.operational_status == OperationalStatus::Servicing;
         let is_stopped = host.annotation(DETACHED).is_some() || host.annotation(PAUSED).is_some();
-        let id = status.provisioning.id.clone();
-        Some((id, is_available, is_deployed, is_servicing, is_stopped))
+        let id = &status.provisioning.id;
+        Some(digest_of(&(id, is_available, is_deployed, is_servicing, is_stopped)))
     };
     let images = |host: &BareMetalHost| {
         let is_deleted = host.metadata.deletion_timestamp.is_some();
         let is_annotated = |key: &str| host.annotation(key).is_some();
-        Some((host.metadata.uid.clone(), is_deleted, is_annotated(DETACHED), is_annotated(PAUSED)))
+        let is_stopped = (is_annotated(DETACHED), is_annotated(PAUSED));
+        Some(digest_of(&(&host.metadata.uid, is_deleted, is_stopped)))
     };
     vec![on_change(firmware, wake_firmware), on_change(images, wakers.data_images.waker())]
 }

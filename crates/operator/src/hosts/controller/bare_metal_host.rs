@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller of `BareMetalHost`: which changes of a host are a reason to look at it.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +8,7 @@ use kube::runtime::watcher::Event;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use tracing::{debug, warn};
 
+use super::digest_of;
 use super::host_pass::{HostPassError, HostPasses};
 use super::host_slots::HostSlots;
 use super::watching::{ObserverFactory, RelevantValues};
@@ -71,10 +71,8 @@ pub(super) fn host_changes(
 /// because annotations are large.
 fn change_mark(host: &BareMetalHost) -> Option<u64> {
     let metadata = &host.metadata;
-    let mut hasher = DefaultHasher::new();
-    (metadata.uid.as_ref(), metadata.generation, &metadata.annotations).hash(&mut hasher);
-    metadata.finalizers.hash(&mut hasher);
-    Some(hasher.finish())
+    let (uid, annotations) = (&metadata.uid, &metadata.annotations);
+    Some(digest_of(&(uid, metadata.generation, annotations, &metadata.finalizers)))
 }
 
 #[cfg(test)]

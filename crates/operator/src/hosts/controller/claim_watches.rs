@@ -86,7 +86,7 @@ impl ClaimWatches {
     /// Starts to watch claims, policies and Secrets. `drivers` run the watches.
     pub(super) fn new(
         context: &ControllerContext,
-        wakers: &KindWaker<HostClaim>,
+        wakers: &KindWaker,
         drivers: &mut Vec<WatchDriver>,
     ) -> Self {
         let state = Arc::new(ClaimState {

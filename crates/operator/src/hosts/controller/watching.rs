@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -12,18 +13,17 @@ use futures_util::{Future, Stream, StreamExt, TryStreamExt, future};
 use k8s_openapi::NamespaceResourceScope;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::controller::Config;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::compact_store::{CompactStore, CompactStoreWriter};
 use crate::context::{ControllerContext, WatchScope};
 use crate::object_key::ObjectKey;
-use crate::reconcile_loop::{Reconciler, reconcile_queue};
+use crate::reconcile_loop::{LoopSettings, Reconciler, reconcile_queue};
 
 /// Objects per page of a list, so that a large list is not in memory at once.
 const PAGE_SIZE: u32 = 200;
@@ -33,6 +33,7 @@ pub(super) trait WatchedKind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug
+    + Serialize
     + DeserializeOwned
     + Send
     + Sync
@@ -44,6 +45,7 @@ impl<K> WatchedKind for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
+        + Serialize
         + DeserializeOwned
         + Send
         + Sync
@@ -93,24 +95,23 @@ fn readable<K: WatchedKind>(event: Event<DeserializeGuard<K>>) -> Option<Event<K
 
 /// Wakes the controllers of one kind, one per watched namespace.
 #[derive(Clone)]
-pub(super) struct ObjectWakers<K: Lookup> {
+pub(super) struct ObjectWakers {
     /// `None` is all namespaces.
-    senders: Vec<(Option<String>, mpsc::UnboundedSender<ObjectRef<K>>)>,
+    senders: Vec<(Option<String>, mpsc::UnboundedSender<ObjectKey>)>,
 }
 
 /// Requests of one controller.
-pub(super) type WakeStream<K> = BoxStream<'static, ObjectRef<K>>;
+pub(super) type WakeStream = BoxStream<'static, ObjectKey>;
 
-impl<K: WatchedKind> ObjectWakers<K> {
+impl ObjectWakers {
     /// One sender and one stream for each watched namespace, in the order of
     /// [`ControllerContext::watched_apis`].
-    pub(super) fn new(context: &ControllerContext) -> (Self, Vec<WakeStream<K>>) {
+    pub(super) fn new(context: &ControllerContext) -> (Self, Vec<WakeStream>) {
         let (mut senders, mut streams) = (Vec::new(), Vec::new());
         for namespace in namespaces(context) {
             let (sender, mut receiver) = mpsc::unbounded_channel();
             senders.push((namespace, sender));
-            let stream: WakeStream<K> =
-                stream::poll_fn(move |task| receiver.poll_recv(task)).boxed();
+            let stream: WakeStream = stream::poll_fn(move |task| receiver.poll_recv(task)).boxed();
             streams.push(stream);
         }
         (Self { senders }, streams)
@@ -122,9 +123,8 @@ impl<K: WatchedKind> ObjectWakers<K> {
             namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
         };
         if let Some((_, sender)) = self.senders.iter().find(|(name, _)| is_watched(name)) {
-            let object = ObjectRef::new(key.name()).within(key.namespace());
             // An error means that the controller has ended.
-            let _ = sender.send(object);
+            let _ = sender.send(key.clone());
         }
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
 
 /// Objects of one kind, kept up to date by a future that its owner runs.
 pub(super) struct ObjectCache<K: WatchedKind> {
-    stores: Vec<(Option<String>, Store<K>)>,
+    stores: Vec<(Option<String>, CompactStore<K>)>,
 }
 
 impl<K: WatchedKind> Clone for ObjectCache<K> {
@@ -155,19 +155,18 @@ impl<K: WatchedKind> ObjectCache<K> {
             namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
         };
         let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
-        store.get(&ObjectRef::new(key.name()).within(key.namespace()))
+        store.get(key)
     }
 
     /// All objects.
     pub(super) fn all(&self) -> Vec<Arc<K>> {
-        self.stores.iter().flat_map(|(_, store)| store.state()).collect()
+        self.stores.iter().flat_map(|(_, store)| store.all()).collect()
     }
 
     /// Waits until all objects were listed once.
     pub(super) async fn ready(&self) {
         for (_, store) in &self.stores {
-            // An error means that the watch has ended, which only a shutdown does.
-            let _ = store.wait_until_ready().await;
+            store.ready().await;
         }
     }
 }
@@ -205,13 +204,15 @@ pub(super) fn object_cache<K: WatchedKind>(
 ) -> (ObjectCache<K>, WatchDriver) {
     let (mut stores, mut drivers) = (Vec::new(), Vec::new());
     for api in context.watched_apis::<DeserializeGuard<K>>() {
-        let writer = Writer::<K>::default();
-        stores.push(writer.as_reader());
+        let mut writer = CompactStoreWriter::new();
+        stores.push(writer.reader());
         let mut observers: Vec<WatchObserver<K>> = observers.iter().map(|new| new()).collect();
-        let events = watch_kind(api, narrow).reflect(writer);
-        drivers.push(events.for_each(move |event| {
+        drivers.push(watch_kind(api, narrow).for_each(move |event| {
             match event {
-                Ok(event) => observers.iter_mut().for_each(|observer| observer(&event)),
+                Ok(event) => {
+                    writer.apply(&event);
+                    observers.iter_mut().for_each(|observer| observer(&event));
+                }
                 Err(error) => warn_about_watch(&K::kind(&()), &error),
             }
             future::ready(())
@@ -227,16 +228,19 @@ pub(super) fn object_cache<K: WatchedKind>(
 pub(super) fn reconcile_cached<R: Reconciler<Kind: WatchedKind>>(
     context: &ControllerContext,
     cache: &ObjectCache<R::Kind>,
-    wakes: Vec<WakeStream<R::Kind>>,
-    concurrency: u16,
+    wakes: Vec<WakeStream>,
+    concurrency: usize,
     reconciler: Arc<R>,
 ) -> WatchDriver {
     let context = context.clone();
     let queues: Vec<_> = cache.stores.iter().map(|(_, store)| store.clone()).zip(wakes).collect();
     Box::pin(async move {
         let loops = queues.into_iter().map(|(store, wakes)| {
-            let config = Config::default().concurrency(concurrency);
-            reconcile_queue(&context, Arc::clone(&reconciler), store, wakes, config)
+            let settings = LoopSettings { concurrency, debounce: Duration::ZERO };
+            let (reconciler, listed) = (Arc::clone(&reconciler), store.clone());
+            let ready = async move { listed.ready().await };
+            let find = move |key: &ObjectKey| store.get(key);
+            reconcile_queue(&context, reconciler, find, ready, wakes, settings)
         });
         join_all(loops).await;
     })
