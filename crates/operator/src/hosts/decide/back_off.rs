@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
-use kube_resources::hosts::conditions::{ConditionStatus, ConditionUpdate, set_condition};
+use kube_resources::hosts::conditions::ConditionStatus;
 use kube_resources::hosts::host_status::{BareMetalHostStatus, HostErrorType};
 
 use super::super::provisioner::DIFFERENT_MACHINE;
 use super::action::HostAction;
+use super::conditions;
 use super::inputs::{BmcAccessState, HostView};
 
 /// Condition with the time of the next attempt. Not part of Metal3.
@@ -55,7 +56,8 @@ pub(super) fn schedule(
          baremetalhost.metal3.io/retry-now to start it at once",
         attempts(status.error_count)
     );
-    set(status, ConditionStatus::True, reason, text, generation, now);
+    let value = (ConditionStatus::True, reason, text);
+    conditions::set(status, RETRY_SCHEDULED, value, generation, now);
 }
 
 fn attempts(count: i64) -> String {
@@ -69,32 +71,16 @@ pub(super) fn request_now(
     now: Timestamp,
 ) {
     let text = format!("{MESSAGE_START}{now:.0}, as requested by annotation");
-    set(status, ConditionStatus::True, RETRY_REQUESTED, text, generation, now);
+    let value = (ConditionStatus::True, RETRY_REQUESTED, text);
+    conditions::set(status, RETRY_SCHEDULED, value, generation, now);
 }
 
 /// Removes the schedule, if there is one.
 pub(super) fn clear(status: &mut BareMetalHostStatus, generation: Option<i64>, now: Timestamp) {
     if scheduled(&status.conditions).is_some() {
-        set(status, ConditionStatus::False, NOT_SCHEDULED, String::new(), generation, now);
+        let value = (ConditionStatus::False, NOT_SCHEDULED, String::new());
+        conditions::set(status, RETRY_SCHEDULED, value, generation, now);
     }
-}
-
-fn set(
-    status: &mut BareMetalHostStatus,
-    condition: ConditionStatus,
-    reason: &'static str,
-    message: String,
-    observed_generation: Option<i64>,
-    now: Timestamp,
-) {
-    let update = ConditionUpdate {
-        type_: RETRY_SCHEDULED,
-        status: condition,
-        reason,
-        message,
-        observed_generation,
-    };
-    set_condition(&mut status.conditions, update, &Time(now));
 }
 
 /// The condition, if an attempt is scheduled.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a new BMC address leads to the machine that the host was registered with.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
-use kube_resources::hosts::conditions::{ConditionStatus, ConditionUpdate, set_condition};
+use kube_resources::hosts::conditions::ConditionStatus;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 use serde::Deserialize;
 
 use super::super::provisioner::{BmcAddressChange, BmcAddressCheck, DIFFERENT_MACHINE};
+use super::conditions;
 
 /// Condition with the result of the last change of the BMC address. Not part of Metal3.
 pub const BMC_ADDRESS_VERIFIED: &str = "BMCAddressVerified";
@@ -178,7 +178,7 @@ pub(super) fn show_change(
         message.push_str("; the service keeps the details of the earlier machine: ");
         message.push_str(failure);
     }
-    set(status, (condition, reason, message), generation, now);
+    conditions::set(status, BMC_ADDRESS_VERIFIED, (condition, reason, message), generation, now);
 }
 
 /// Whether the user accepted another machine that the service could not read yet.
@@ -201,7 +201,8 @@ pub(super) fn end_rejection(
     let is_rejected = conditions
         .any(|condition| condition.type_ == BMC_ADDRESS_VERIFIED && condition.status == "False");
     if is_rejected {
-        set(status, (ConditionStatus::True, "Unchanged", String::new()), generation, now);
+        let value = (ConditionStatus::True, "Unchanged", String::new());
+        conditions::set(status, BMC_ADDRESS_VERIFIED, value, generation, now);
     }
 }
 
@@ -213,18 +214,7 @@ pub(super) fn show_rejection(
     now: Timestamp,
 ) {
     let value = (ConditionStatus::False, DIFFERENT_MACHINE, message.to_owned());
-    set(status, value, generation, now);
-}
-
-fn set(
-    status: &mut BareMetalHostStatus,
-    (condition, reason, message): (ConditionStatus, &'static str, String),
-    observed_generation: Option<i64>,
-    now: Timestamp,
-) {
-    let type_ = BMC_ADDRESS_VERIFIED;
-    let update = ConditionUpdate { type_, status: condition, reason, message, observed_generation };
-    set_condition(&mut status.conditions, update, &Time(now));
+    conditions::set(status, BMC_ADDRESS_VERIFIED, value, generation, now);
 }
 
 #[cfg(test)]

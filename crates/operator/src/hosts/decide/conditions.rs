@@ -30,12 +30,21 @@ pub(super) fn refresh(
         (host::PROGRESSING, progressing(status, memory, now)),
     ];
     values.extend(health(status, memory).map(|value| (host::HEALTHY, value)));
-    for (type_, (condition, reason, message)) in values {
-        let observed_generation = view.generation();
-        let update =
-            ConditionUpdate { type_, status: condition, reason, message, observed_generation };
-        set_condition(&mut status.conditions, update, &Time(now));
+    for (type_, value) in values {
+        set(status, type_, value, view.generation(), now);
     }
+}
+
+/// Sets one condition.
+pub(super) fn set(
+    status: &mut BareMetalHostStatus,
+    type_: &'static str,
+    (condition, reason, message): Value,
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) {
+    let update = ConditionUpdate { type_, status: condition, reason, message, observed_generation };
+    set_condition(&mut status.conditions, update, &Time(now));
 }
 
 fn holds(reason: &'static str) -> Value {

@@ -2,12 +2,12 @@
 //! How often the deployment of an image failed. The number is in a condition, so that a restart of the
 //! operator does not lose it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::conditions::{ConditionStatus, ConditionUpdate, is_true, set_condition};
+use kube_resources::hosts::conditions::{ConditionStatus, is_true};
 use kube_resources::hosts::host_image::{CustomDeploy, HostImage};
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 
+use super::conditions;
 use super::inputs::HostView;
 
 /// Condition with the number of failures. Not part of Metal3.
@@ -48,25 +48,14 @@ pub(super) fn record(status: &mut BareMetalHostStatus, generation: Option<i64>, 
     let subject = subject(deployed.deployed_image(), deployed.custom_deploy.as_ref());
     let count = count_of(status, &subject).unwrap_or(0) + 1;
     let message = format!("{MESSAGE_START}{subject}: {count}");
-    set(status, ConditionStatus::True, FAILED, message, generation, now);
+    let value = (ConditionStatus::True, FAILED, message);
+    conditions::set(status, DEPLOYMENT_FAILED, value, generation, now);
 }
 
 /// Starts at 0 again.
 pub(super) fn clear(status: &mut BareMetalHostStatus, generation: Option<i64>, now: Timestamp) {
     if is_true(&status.conditions, DEPLOYMENT_FAILED) {
-        set(status, ConditionStatus::False, NOT_FAILED, String::new(), generation, now);
+        let value = (ConditionStatus::False, NOT_FAILED, String::new());
+        conditions::set(status, DEPLOYMENT_FAILED, value, generation, now);
     }
-}
-
-fn set(
-    status: &mut BareMetalHostStatus,
-    condition: ConditionStatus,
-    reason: &'static str,
-    message: String,
-    observed_generation: Option<i64>,
-    now: Timestamp,
-) {
-    let type_ = DEPLOYMENT_FAILED;
-    let update = ConditionUpdate { type_, status: condition, reason, message, observed_generation };
-    set_condition(&mut status.conditions, update, &Time(now));
 }
