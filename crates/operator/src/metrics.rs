@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// The metrics registry and the metrics that all controllers have. Cheap to clone; all clones share it.
 #[derive(Clone)]
@@ -132,9 +132,16 @@ impl OperatorMetrics {
         self.leases.get_or_create(&labels).set(i64::from(is_leader));
     }
 
-    /// Lets a controller register metrics of its own. The registry has no prefix.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Registers a metric of a controller and returns it. The registry has no prefix.
+    pub(crate) fn add<M: Metric + Clone>(
+        &self,
+        name: impl Into<String>,
+        help: &str,
+        metric: M,
+    ) -> M {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(name, help, metric.clone());
+        metric
     }
 
     /// All metrics in Prometheus text format.

@@ -22,41 +22,23 @@ pub(super) struct ClaimMetrics {
 impl ClaimMetrics {
     /// Registers the metrics.
     pub(super) fn new(metrics: &OperatorMetrics) -> Self {
-        let made = Self {
-            associations: Counter::default(),
-            releases: Counter::default(),
-            lost: Counter::default(),
-            waiting: Gauge::default(),
-            comparisons: Counter::default(),
+        let counter = |name: &str, help: &str| {
+            metrics.add(format!("metal3_hostclaim_{name}"), help, Counter::default())
         };
-        metrics.register(|registry| {
-            registry.register(
-                "metal3_hostclaim_associations",
-                "Claims that were bound to a host",
-                made.associations.clone(),
-            );
-            registry.register(
-                "metal3_hostclaim_releases",
-                "Hosts that were released by a claim",
-                made.releases.clone(),
-            );
-            registry.register(
-                "metal3_hostclaim_lost_hosts",
-                "Hosts that disappeared or were taken from their claim",
-                made.lost.clone(),
-            );
-            registry.register(
+        Self {
+            associations: counter("associations", "Claims that were bound to a host"),
+            releases: counter("releases", "Hosts that were released by a claim"),
+            lost: counter("lost_hosts", "Hosts that disappeared or were taken from their claim"),
+            waiting: metrics.add(
                 "metal3_hostclaim_waiting",
                 "Claims that wait for a host",
-                made.waiting.clone(),
-            );
-            registry.register(
-                "metal3_hostclaim_comparisons",
+                Gauge::default(),
+            ),
+            comparisons: counter(
+                "comparisons",
                 "Comparisons of a host with the selector of a claim",
-                made.comparisons.clone(),
-            );
-        });
-        made
+            ),
+        }
     }
 
     /// Records the size of the index and its work.

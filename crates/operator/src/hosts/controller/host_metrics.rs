@@ -50,61 +50,42 @@ struct PowerLabels {
 impl HostMetrics {
     /// Registers the metrics.
     pub(super) fn new(metrics: &OperatorMetrics) -> Self {
-        let histogram = || Histogram::new(OPERATION_BOUNDS);
-        let made = Self {
-            passes: Counter::default(),
-            failed_passes: Counter::default(),
-            errors: Family::default(),
-            states: Family::default(),
-            power_changes: Family::default(),
-            delays: Counter::default(),
-            register: histogram(),
-            inspect: histogram(),
-            provision: histogram(),
-            deprovision: histogram(),
+        let counter = |name: &str, help: &str| metrics.add(name, help, Counter::default());
+        let operation = |name: &str| {
+            let name = format!("metal3_operation_{name}_duration_seconds");
+            metrics.add(name, "Duration of the operation", Histogram::new(OPERATION_BOUNDS))
         };
-        metrics.register(|registry| {
-            registry.register("metal3_reconcile", "Passes over hosts", made.passes.clone());
-            registry.register(
+        Self {
+            passes: counter("metal3_reconcile", "Passes over hosts"),
+            failed_passes: counter(
                 "metal3_reconcile_error",
                 "Passes that failed because of the Kubernetes API",
-                made.failed_passes.clone(),
-            );
-            registry.register(
+            ),
+            errors: metrics.add(
                 "metal3_host_error",
                 "Failed operations per error type",
-                made.errors.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            states: metrics.add(
                 "metal3_provisioning_state_change",
                 "Changes of the provisioning state",
-                made.states.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            power_changes: metrics.add(
                 "metal3_operation_power_change",
                 "Power changes that were started",
-                made.power_changes.clone(),
-            );
+                Family::default(),
+            ),
             // The name has two underscores in Metal3 too.
-            registry.register(
+            delays: counter(
                 "metal3_delayed__provisioning",
                 "Operations that waited for free capacity",
-                made.delays.clone(),
-            );
-            for (name, histogram) in [
-                ("register", &made.register),
-                ("inspect", &made.inspect),
-                ("provision", &made.provision),
-                ("deprovision", &made.deprovision),
-            ] {
-                registry.register(
-                    format!("metal3_operation_{name}_duration_seconds"),
-                    "Duration of the operation",
-                    histogram.clone(),
-                );
-            }
-        });
-        made
+            ),
+            register: operation("register"),
+            inspect: operation("inspect"),
+            provision: operation("provision"),
+            deprovision: operation("deprovision"),
+        }
     }
 
     /// Counts a pass.
