@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What every controller receives from the manager.
 
+use std::fmt::Debug;
+
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::health::OperatorReadiness;
@@ -30,6 +34,31 @@ pub enum WatchScope {
     Cluster,
     /// These only; permissions outside them are not needed.
     Namespaces(Vec<String>),
+}
+
+/// A kind that can be watched in namespaces.
+pub(crate) trait WatchedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> WatchedKind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
 }
 
 impl ControllerContext {

@@ -4,7 +4,6 @@
 //! Objects are read without a type. So an object that does not match the type of its kind is
 //! reported and does not stop the others.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
@@ -20,10 +18,9 @@ use kube::runtime::Predicate as _;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, predicates, watcher};
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use crate::context::{ControllerContext, WatchScope};
+use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::events::ObjectEventRecorder;
 use crate::object_key::ObjectKey;
 use crate::owned_objects::{OwnedObjectError, api_error_text};
@@ -258,20 +255,11 @@ impl<R: ObjectReconciler> Reconciler for UntypedObjects<R> {
 }
 
 /// Metadata of objects of a kind that were created, changed or deleted.
-pub(crate) fn watched_metadata<K>(
+pub(crate) fn watched_metadata<K: WatchedKind>(
     client: &Client,
     namespace: Option<&str>,
     label: Option<&str>,
-) -> BoxStream<'static, PartialObjectMeta<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) -> BoxStream<'static, PartialObjectMeta<K>> {
     let api: Api<PartialObjectMeta<K>> = match namespace {
         Some(name) => Api::namespaced(client.clone(), name),
         None => Api::all(client.clone()),
@@ -304,21 +292,12 @@ fn logged<T>(kind: &str, result: Result<T, watcher::Error>) -> Option<T> {
 }
 
 /// Owners of this kind whose labelled objects of the kind `K` changed.
-pub(crate) fn owned_objects<K>(
+pub(crate) fn owned_objects<K: WatchedKind>(
     client: &Client,
     namespace: Option<&str>,
     label: &str,
     owner: ApiResource,
-) -> TriggerStream
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) -> TriggerStream {
     watched_metadata::<K>(client, namespace, Some(label))
         .flat_map(move |object| stream::iter(owners_of_kind(&object, &owner)))
         .boxed()

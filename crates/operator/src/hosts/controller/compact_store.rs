@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::watching::WatchedKind;
+use crate::context::WatchedKind;
 use crate::object_key::ObjectKey;
 
 type EncodedObjects = HashMap<ObjectKey, Box<[u8]>>;

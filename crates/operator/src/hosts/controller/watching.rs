@@ -2,7 +2,6 @@
 //! Watches and caches. One object that cannot be read is reported and does not affect others.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,67 +9,44 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Future, Stream, StreamExt, TryStreamExt, future};
-use k8s_openapi::NamespaceResourceScope;
+use kube::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::compact_store::{CompactStore, CompactStoreWriter};
-use crate::context::{ControllerContext, WatchScope};
+use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::object_key::ObjectKey;
 use crate::reconcile_loop::{LoopSettings, Reconciler, reconcile_queue};
 
 /// Objects per page of a list, so that a large list is not in memory at once.
 const PAGE_SIZE: u32 = 200;
 
-/// A kind that can be watched in namespaces.
-pub(super) trait WatchedKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> WatchedKind for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
-
 /// Events of the objects behind an API, after `narrow` removed what the cache does not need. Lost
 /// connections are restored.
 fn watch_kind<K: WatchedKind>(
     api: Api<DeserializeGuard<K>>,
     narrow: fn(&mut K),
+    known: CompactStore<K>,
 ) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send {
     let config = watcher::Config::default().page_size(PAGE_SIZE);
     watcher(api, config)
         .default_backoff()
-        .try_filter_map(|event| future::ready(Ok(readable(event))))
+        .try_filter_map(move |event| future::ready(Ok(readable(event, &known))))
         .modify(move |object| {
             object.meta_mut().managed_fields = None;
             narrow(object);
         })
 }
 
-/// The event, unless its object cannot be read.
-fn readable<K: WatchedKind>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+/// The event, unless its object cannot be read. The deletion of such an object is reported with its last
+/// version that could be read.
+fn readable<K: WatchedKind>(
+    event: Event<DeserializeGuard<K>>,
+    known: &CompactStore<K>,
+) -> Option<Event<K>> {
     let checked = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
@@ -84,12 +60,20 @@ fn readable<K: WatchedKind>(event: Event<DeserializeGuard<K>>) -> Option<Event<K
             None
         }
     };
+    let last_known = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
+            known.get(&ObjectKey::new(namespace, name)).map(Arc::unwrap_or_clone)
+        }
+    };
     Some(match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
         Event::InitApply(object) => Event::InitApply(checked(object)?),
         Event::Apply(object) => Event::Apply(checked(object)?),
-        Event::Delete(object) => Event::Delete(checked(object)?),
+        Event::Delete(object) => Event::Delete(last_known(object)?),
     })
 }
 
@@ -119,10 +103,7 @@ impl ObjectWakers {
 
     /// Requests a look at an object, if its namespace is watched.
     pub(super) fn wake(&self, key: &ObjectKey) {
-        let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
-        };
-        if let Some((_, sender)) = self.senders.iter().find(|(name, _)| is_watched(name)) {
+        if let Some(sender) = watched(&self.senders, key.namespace()) {
             // An error means that the controller has ended.
             let _ = sender.send(key.clone());
         }
@@ -135,6 +116,12 @@ pub(super) fn namespaces(context: &ControllerContext) -> Vec<Option<String>> {
         WatchScope::Cluster => vec![None],
         WatchScope::Namespaces(names) => names.iter().cloned().map(Some).collect(),
     }
+}
+
+/// What belongs to a namespace, of something for each watched namespace.
+pub(super) fn watched<'a, T>(parts: &'a [(Option<String>, T)], namespace: &str) -> Option<&'a T> {
+    let is_in = |name: &Option<String>| name.as_deref().is_none_or(|name| name == namespace);
+    parts.iter().find(|(name, _)| is_in(name)).map(|(_, part)| part)
 }
 
 /// Objects of one kind, kept up to date by a future that its owner runs.
@@ -151,11 +138,12 @@ impl<K: WatchedKind> Clone for ObjectCache<K> {
 impl<K: WatchedKind> ObjectCache<K> {
     /// The object, if it exists.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
-        };
-        let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
-        store.get(key)
+        watched(&self.stores, key.namespace())?.get(key)
+    }
+
+    /// Whether it has the objects of a namespace.
+    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
+        watched(&self.stores, namespace).is_some()
     }
 
     /// All objects.
@@ -207,7 +195,8 @@ pub(super) fn object_cache<K: WatchedKind>(
         let mut writer = CompactStoreWriter::new();
         stores.push(writer.reader());
         let mut observers: Vec<WatchObserver<K>> = observers.iter().map(|new| new()).collect();
-        drivers.push(watch_kind(api, narrow).for_each(move |event| {
+        let events = watch_kind(api, narrow, writer.reader());
+        drivers.push(events.for_each(move |event| {
             match event {
                 Ok(event) => {
                     writer.apply(&event);
@@ -317,6 +306,7 @@ pub(super) fn warn_about_watch(kind: &str, error: &watcher::Error) {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::error_boundary::InvalidObject;
 
     use super::*;
 
@@ -325,6 +315,26 @@ mod tests {
         object.metadata.name = Some(name.to_owned());
         object.data = value.map(|value| [("value".to_owned(), value.to_owned())].into());
         object
+    }
+
+    #[test]
+    fn the_deletion_of_an_unreadable_object_is_reported() {
+        let mut writer = CompactStoreWriter::<ConfigMap>::new();
+        let mut readable_object = object("a", Some("1"));
+        readable_object.metadata.namespace = Some("n".to_owned());
+        writer.apply(&Event::Apply(readable_object.clone()));
+        let unreadable = |name: &str| {
+            let mut metadata = readable_object.metadata.clone();
+            metadata.name = Some(name.to_owned());
+            DeserializeGuard(Err(InvalidObject { error: "test".to_owned(), metadata }))
+        };
+        let known = writer.reader();
+        assert!(readable(Event::Apply(unreadable("a")), &known).is_none());
+        assert!(readable(Event::Delete(unreadable("never-read")), &known).is_none());
+        let Some(Event::Delete(deleted)) = readable(Event::Delete(unreadable("a")), &known) else {
+            panic!("the deletion is lost");
+        };
+        assert_eq!(deleted, readable_object);
     }
 
     #[test]
