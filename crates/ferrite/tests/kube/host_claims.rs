@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -19,10 +20,11 @@ use operator::hosts::provisioner::fixture::FixtureProvisioner;
 use operator::hosts::provisioner::{ProvisionerWaitReason, VerbStop};
 use serde_json::{Value, json};
 
-use crate::cluster::{TestNamespace, wait_for};
+use crate::cluster::{TIMEOUT, TestNamespace, wait_for};
 use crate::hosts_lab::{HostNamespace, is_on, state_of, until_true};
 
 const FINALIZER: &str = "metal3.io/hostclaim";
+const EVENT_POLL: Duration = Duration::from_millis(50);
 
 /// A namespace with hosts, one with claims, and an operator for both.
 struct ClaimLab {
@@ -127,6 +129,22 @@ impl ClaimLab {
         let selector = ListParams::default().labels("hostclaim.metal3.io/host-uid");
         let copies = self.hosts.namespace.api::<Secret>().list(&selector).await.unwrap();
         copies.iter().map(|copy| copy.name_any()).collect()
+    }
+
+    /// Waits for an event in the namespace of the hosts.
+    async fn until_event(&self, reason: &str, text: &str) {
+        let api = self.hosts.namespace.api::<Event>();
+        let is_wanted = |event: &Event| {
+            let note = event.note.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some(reason) && note.contains(text)
+        };
+        let reported = async {
+            while !api.list(&ListParams::default()).await.unwrap().iter().any(is_wanted) {
+                tokio::time::sleep(EVENT_POLL).await;
+            }
+        };
+        let ended = tokio::time::timeout(TIMEOUT, reported).await;
+        assert!(ended.is_ok(), "no event {reason} with \"{text}\" within {TIMEOUT:?}");
     }
 
     /// Hosts by the claim that they refer to.
@@ -313,6 +331,89 @@ async fn claims_wait_for_a_policy_and_a_matching_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn waiting_claims_are_served_oldest_first() {
+    let Some(mut lab) = ClaimLab::start("claim-age").await else { return };
+    lab.create_host("a").await;
+    // Claims of the same second are ordered by name.
+    let claims = ["claim-1", "claim-2", "claim-3"];
+    for name in claims {
+        lab.create_claim(name, json!({})).await;
+        lab.until_condition(name, "Associated", "False NoBareMetalHost no HostDeployPolicy").await;
+    }
+    // A policy wakes all of them at once.
+    lab.admit().await;
+    assert_eq!(lab.until_bound("claim-1").await, "a");
+    assert_eq!(Vec::from_iter(lab.bindings().await.into_keys()), ["claim-1"]);
+    // So does a host that is released.
+    lab.release("claim-1").await;
+    assert_eq!(lab.until_bound("claim-2").await, "a");
+    lab.release("claim-2").await;
+    assert_eq!(lab.until_bound("claim-3").await, "a");
+    lab.release("claim-3").await;
+    lab.hosts.until("a", "free", is_free).await;
+    // An operator that starts finds claims and a host at once.
+    lab.hosts.kill_operator().await;
+    for name in claims {
+        lab.create_claim(name, json!({})).await;
+    }
+    lab.hosts.start_operator();
+    for name in claims {
+        assert_eq!(lab.until_bound(name).await, "a");
+        assert_eq!(Vec::from_iter(lab.bindings().await.into_keys()), [name]);
+        lab.release(name).await;
+    }
+    lab.end(&["a"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_with_claims_can_be_stopped_before_its_caches_are_complete() {
+    let Some(mut lab) = ClaimLab::start("claim-early-stop").await else { return };
+    lab.create_claim("c", json!({})).await;
+    for _ in 0..5 {
+        lab.hosts.stop_operator().await;
+        lab.hosts.start_operator();
+    }
+    lab.release("c").await;
+    lab.end(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_released_although_the_finalizer_of_its_claim_was_removed() {
+    let Some(mut lab) = ClaimLab::start("claim-finalizer").await else { return };
+    lab.admit().await;
+    lab.create_host("a").await;
+    lab.create_secret("user", "data").await;
+    let spec = json!({"image": image(), "userData": {"name": "user"}});
+    let remove = async |lab: &ClaimLab| {
+        lab.edit_claim("c", json!({"metadata": {"finalizers": null}})).await;
+        lab.claims().delete("c", &DeleteParams::default()).await.unwrap();
+        wait_for("the deletion", &lab.claims(), "c", Option::is_none).await;
+    };
+    lab.create_claim("c", spec.clone()).await;
+    lab.until_condition("c", "Ready", "True ").await;
+    remove(&lab).await;
+    let host = lab.hosts.until("a", "free", is_free).await;
+    assert!(!host.spec.online && host.spec.user_data.is_none() && host.spec.image.is_none());
+    lab.until_event("HostClaimMissing", "was deleted without its finalizer").await;
+    assert_eq!(lab.copies().await, Vec::<String>::new());
+
+    // While the operator does not run, the claim may also be moved. So the image stays.
+    lab.create_claim("c", spec).await;
+    lab.until_condition("c", "Ready", "True ").await;
+    lab.hosts.kill_operator().await;
+    remove(&lab).await;
+    lab.hosts.start_operator();
+    lab.until_event("HostClaimMissing", "does not exist; create it").await;
+    let host = lab.hosts.hosts().get("a").await.unwrap();
+    assert!(host.spec.image.is_some() && host.spec.consumer_ref.is_some());
+    // Without the image nothing is lost.
+    lab.hosts.edit("a", json!({"image": null})).await;
+    lab.hosts.until("a", "free", is_free).await;
+    assert_eq!(lab.copies().await, Vec::<String>::new());
+    lab.end(&["a"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_host_is_never_given_to_two_claims() {
     let Some(mut lab) = ClaimLab::start("claim-race").await else { return };
     lab.admit().await;
@@ -405,10 +506,14 @@ async fn a_lost_host_is_reported_and_not_replaced() {
         json!({"hostSelector": {"matchExpressions": [
             {"key": "name", "operator": "in", "values": [host, "spare"]}]}})
     };
+    lab.create_secret("user", "data").await;
     for host in ["a", "b"] {
         lab.hosts.patch(host, json!({"metadata": {"labels": {"name": host}}})).await;
-        lab.create_claim(host, on(host)).await;
+        let mut spec = on(host);
+        spec["userData"] = json!({"name": "user"});
+        lab.create_claim(host, spec).await;
         assert_eq!(lab.until_bound(host).await, host);
+        lab.until_condition(host, "Synchronized", "True ").await;
     }
     lab.hosts.patch("spare", json!({"metadata": {"labels": {"name": "spare"}}})).await;
     lab.hosts.delete("a").await;
@@ -429,7 +534,10 @@ async fn a_lost_host_is_reported_and_not_replaced() {
         lab.release(name).await;
     }
     let host = lab.hosts.hosts().get("b").await.unwrap();
-    assert_eq!(host.spec.consumer_ref.unwrap().kind.as_deref(), Some("Metal3Machine"));
+    assert_eq!(host.spec.consumer_ref.clone().unwrap().kind.as_deref(), Some("Metal3Machine"));
+    let copy = host.spec.user_data.unwrap().name.unwrap();
+    let secrets = lab.hosts.namespace.api::<Secret>();
+    assert_eq!(secrets.get_opt(&copy).await.unwrap(), None, "a copy of the claim's Secret");
     assert!(lab.hosts.metrics().contains("metal3_hostclaim_lost_hosts_total 2"));
     lab.end(&["b", "spare"]).await;
 }

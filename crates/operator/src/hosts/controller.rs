@@ -19,6 +19,7 @@ mod host_claim;
 mod host_inputs;
 mod host_metrics;
 mod host_pass;
+mod host_release;
 mod host_slots;
 mod host_writer;
 mod image_auth;
@@ -32,6 +33,7 @@ mod tests;
 mod watching;
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, join_all, select};
@@ -50,6 +52,7 @@ use kube_resources::hosts::names::EVENT_CONTROLLER;
 use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 
 use self::bare_metal_host::host_changes;
+use self::claim_copies::ClaimCopies;
 use self::claim_watches::ClaimWatches;
 use self::data_image::DataImageReconciler;
 use self::event_subscription::{EventSubscriptionReconciler, SubscriptionOwners};
@@ -59,6 +62,7 @@ use self::firmware_settings::FirmwareSettingsReconciler;
 use self::host_claim::HostClaimReconciler;
 use self::host_metrics::HostMetrics;
 use self::host_pass::{CompanionCaches, HostPasses};
+use self::host_release::{HostRelease, MissingClaimReconciler};
 use self::host_slots::HostSlots;
 use self::host_writer::HostWriter;
 use self::narrow::{narrow_components, narrow_host, narrow_settings};
@@ -134,8 +138,9 @@ pub async fn run(
     let slots = HostSlots::default();
     let mut observers = host_observers(&wakers);
     observers.push(host_changes(&slots, wakers.hosts.waker()));
-    let claims =
-        settings.host_claims.then(|| ClaimWatches::new(&context, &wakers.claims, &mut drivers));
+    let claims = settings.host_claims.then(|| {
+        ClaimWatches::new(&context, &wakers.claims, wakers.releases.waker(), &mut drivers)
+    });
     observers.extend(claims.as_ref().map(ClaimWatches::host_observer));
     let (hosts, driver) = object_cache(&context, narrow_host, &observers);
     drivers.push(driver);
@@ -226,15 +231,33 @@ pub async fn run(
         ));
     }
     if let Some(claims) = claims {
-        let cache = claims.claims.clone();
-        let reconciler = HostClaimReconciler::new(client, hosts.clone(), claims, events);
-        controllers.push(reconcile_cached(
-            &context,
-            &cache,
-            wakers.claims.streams,
-            COMPANION_CONCURRENCY,
-            Arc::new(reconciler),
-        ));
+        let claims = Arc::new(claims);
+        let copies = ClaimCopies::new(client.clone(), claims.secrets.clone());
+        let release = HostRelease { client, copies, watches: Arc::clone(&claims), events };
+        let missing = Arc::new(MissingClaimReconciler { release: release.clone() });
+        let claim_controllers = [
+            reconcile_cached(
+                &context,
+                &claims.claims,
+                wakers.claims.streams,
+                COMPANION_CONCURRENCY,
+                Arc::new(HostClaimReconciler::new(hosts.clone(), release)),
+            ),
+            reconcile_cached(
+                &context,
+                &hosts,
+                wakers.releases.streams,
+                COMPANION_CONCURRENCY,
+                missing,
+            ),
+        ];
+        // Hosts do not wait for the caches of claims, whose kinds may not be installed.
+        let context = context.clone();
+        controllers.push(Box::pin(async move {
+            if is_reached(claims.ready(), &context).await {
+                join_all(claim_controllers).await;
+            }
+        }));
     }
     let gate = context.readiness.gate(READINESS_GATE);
     let controllers = async move {
@@ -245,16 +268,20 @@ pub async fn run(
             hosts.ready().await;
             subscriptions.ready().await;
         };
-        let is_stopped = match select(Box::pin(ready), Box::pin(context.stopped())).await {
-            Either::Left(_) => false,
-            Either::Right(_) => true,
-        };
-        if !is_stopped {
+        if is_reached(ready, &context).await {
             gate.open();
             join_all(controllers).await;
         }
     };
     select(Box::pin(controllers), Box::pin(join_all(drivers))).await;
+}
+
+/// Waits for something; false if the controllers have to end before.
+async fn is_reached(goal: impl Future<Output = ()>, context: &ControllerContext) -> bool {
+    match select(pin!(goal), pin!(context.stopped())).await {
+        Either::Left(_) => true,
+        Either::Right(_) => false,
+    }
 }
 
 /// Wakers and streams of the controllers of one kind.
@@ -285,6 +312,8 @@ struct KindWakers {
     subscriptions: KindWaker,
     ramdisk_images: KindWaker,
     claims: KindWaker,
+    /// Hosts whose claim may not exist.
+    releases: KindWaker,
 }
 
 impl KindWakers {
@@ -297,6 +326,7 @@ impl KindWakers {
             subscriptions: KindWaker::new(context),
             ramdisk_images: KindWaker::new(context),
             claims: KindWaker::new(context),
+            releases: KindWaker::new(context),
         }
     }
 }

@@ -9,6 +9,8 @@ pub(super) mod host_index;
 pub(super) mod mirror;
 pub(super) mod policy;
 pub(super) mod report;
+mod reservations;
 pub(super) mod secret_copies;
 pub(super) mod secret_sources;
 pub(super) mod selector;
+mod waiting_claims;

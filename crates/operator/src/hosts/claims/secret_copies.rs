@@ -15,6 +15,8 @@ use kube_resources::hosts::names::{
 };
 use serde_json::{Value, json};
 
+use crate::object_key::ObjectKey;
+
 /// A Secret that a claim refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hosts) enum ClaimSecret {
@@ -79,7 +81,7 @@ pub(in crate::hosts) fn copy_of(
     claim: &HostClaim,
     host: &BareMetalHost,
 ) -> Value {
-    let claim = format!("{}/{}", claim.namespace().unwrap_or_default(), claim.name_any());
+    let claim = ObjectKey::of(claim).to_string();
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -98,6 +100,13 @@ pub(in crate::hosts) fn copy_of(
         },
         "data": source.data.clone().unwrap_or_default(),
     })
+}
+
+/// Whether a copy was made for a claim.
+pub(in crate::hosts) fn is_of_claim(copy: &ObjectMeta, claim: &ObjectKey) -> bool {
+    let annotations = copy.annotations.as_ref();
+    let copied_for = annotations.and_then(|annotations| annotations.get(CLAIM_COPY_ANNOTATION));
+    copied_for.is_some_and(|copied_for| *copied_for == claim.to_string())
 }
 
 /// Whether a copy has the content of its source.
@@ -148,6 +157,9 @@ mod tests {
         assert_eq!(copy.data, source.data);
         assert_eq!(copy.labels()["environment.metal3.io"], "baremetal");
         assert_eq!(copy.annotations()["hostclaim.metal3.io/claim"], "team/c");
+        let key = |name: &str| ObjectKey::new("team", name);
+        assert!(is_of_claim(&copy.metadata, &key("c")) && !is_of_claim(&copy.metadata, &key("d")));
+        assert!(!is_of_claim(&source.metadata, &key("c")));
         assert!(!copy.labels().contains_key("private"), "metadata of users is not copied");
         assert_eq!(copy.owner_references()[0].kind, "BareMetalHost");
         assert_eq!(copy.owner_references()[0].block_owner_deletion, None);

@@ -52,6 +52,11 @@ impl HostRequest {
         }
     }
 
+    /// Whether hosts of a namespace can be chosen.
+    pub(super) fn is_in(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|wanted| wanted == namespace)
+    }
+
     /// Whether a host with these labels can be chosen.
     pub(super) fn matches(&self, labels: &ObjectLabels) -> bool {
         self.requirements.iter().all(|requirement| requirement.holds(labels))

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::names::SECRET_LABEL;
 use serde_json::json;
 
 use super::super::claims::report::SyncProblem;
-use super::super::claims::secret_copies::{ClaimSecret, copy_of, is_current};
+use super::super::claims::secret_copies::{ClaimSecret, copy_of, is_current, is_of_claim};
 use super::claim_watches::{ClaimState, SecretMetadata};
 use crate::object_key::ObjectKey;
 
@@ -20,6 +20,7 @@ use crate::object_key::ObjectKey;
 const FIELD_MANAGER: &str = "ferrite-hostclaim";
 
 /// Copies and removes Secrets.
+#[derive(Clone)]
 pub(super) struct ClaimCopies {
     client: Client,
     known: SecretMetadata,
@@ -117,9 +118,37 @@ impl ClaimCopies {
         Ok(())
     }
 
+    /// Removes copies for a host that a claim does not use any more. Those of its next claim stay.
+    pub(super) async fn remove_of_claim(
+        &self,
+        claim: &ObjectKey,
+        host: &BareMetalHost,
+    ) -> Result<(), kube::Error> {
+        let namespace = host.namespace().unwrap_or_default();
+        for secret in ClaimSecret::ALL {
+            let key = ObjectKey::new(&namespace, secret.copy_name(host));
+            if let Some(copy) = self.known.get(&key).filter(|copy| is_of_claim(copy.meta(), claim))
+            {
+                let preconditions =
+                    Preconditions { uid: copy.uid(), resource_version: copy.resource_version() };
+                self.delete_with(&key, &DeleteParams::default().preconditions(preconditions))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn delete(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        self.delete_with(key, &DeleteParams::default()).await
+    }
+
+    async fn delete_with(
+        &self,
+        key: &ObjectKey,
+        parameters: &DeleteParams,
+    ) -> Result<(), kube::Error> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), key.namespace());
-        match api.delete(key.name(), &DeleteParams::default()).await {
+        match api.delete(key.name(), parameters).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error),

@@ -20,16 +20,18 @@ use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::host_claim::{ClaimedObject, HostClaim};
 use kube_resources::hosts::host_deploy_policy::HostDeployPolicy;
 use kube_resources::hosts::names::{CLAIM_COPY_ANNOTATION, CLAIM_SOURCE_ANNOTATION, SECRET_LABEL};
+use kube_resources::hosts::validation::validate_host_claim;
 use tracing::warn;
 
+use super::super::claims::binding::consumer;
 use super::super::claims::host_index::HostIndex;
 use super::super::claims::policy::{Admission, PolicySet};
 use super::super::claims::secret_sources::SecretSources;
-use super::super::claims::selector::ObjectLabels;
+use super::super::claims::selector::{HostRequest, ObjectLabels};
 use super::claim_metrics::ClaimMetrics;
 use super::watching::{
     ObjectCache, ObserverFactory, RelevantValues, WatchDriver, namespaces, object_cache, on_change,
-    warn_about_watch,
+    warn_about_watch, watched,
 };
 use super::{KindWaker, lifecycle_of};
 use crate::context::ControllerContext;
@@ -61,10 +63,10 @@ impl ClaimState {
         lock(&self.sources).set(claim, secrets);
     }
 
-    /// Removes everything about a claim.
-    pub(super) fn forget(&self, claim: &ObjectKey) {
-        self.with_index(|index| index.forget(claim));
+    /// Removes everything about a claim. Returns the claims that can get its host.
+    pub(super) fn forget(&self, claim: &ObjectKey) -> Vec<ObjectKey> {
         self.set_sources(claim, BTreeSet::new());
+        self.with_index(|index| index.forget(claim))
     }
 }
 
@@ -73,40 +75,50 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Requests a look at a claim.
+type ClaimWaker = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+
+/// Requests a look at a host whose claim may not exist.
+type ReleaseWaker = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+
 /// Caches for the controller of claims.
 pub(super) struct ClaimWatches {
     pub(super) claims: ObjectCache<HostClaim>,
     pub(super) policies: ObjectCache<HostDeployPolicy>,
     pub(super) secrets: SecretMetadata,
     pub(super) state: Arc<ClaimState>,
-    waker: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
+    waker: ClaimWaker,
+    releases: ReleaseWaker,
 }
 
 impl ClaimWatches {
-    /// Starts to watch claims, policies and Secrets. `drivers` run the watches.
+    /// Starts to watch claims, policies and Secrets. `drivers` run the watches, and `releases` requests a look
+    /// at a host whose claim may not exist.
     pub(super) fn new(
         context: &ControllerContext,
         wakers: &KindWaker,
+        releases: impl Fn(&ObjectKey) + Send + Sync + 'static,
         drivers: &mut Vec<WatchDriver>,
     ) -> Self {
+        let releases: ReleaseWaker = Arc::new(releases);
         let state = Arc::new(ClaimState {
             index: Mutex::default(),
             sources: Mutex::default(),
             policies: Mutex::default(),
             metrics: ClaimMetrics::new(&context.metrics),
         });
-        let wake = wakers.waker();
-        let waker: Arc<dyn Fn(&ObjectKey) + Send + Sync> = Arc::new(wake);
+        let waker: ClaimWaker = Arc::new(wakers.waker());
         let (claims, driver) = object_cache(
             context,
             |_| {},
-            &[on_change(claim_trigger, wakers.waker()), removed_claims(&state)],
+            // First, so that the controller finds what it is woken for.
+            &[claim_observer(&state, &waker, &releases), on_change(claim_trigger, wakers.waker())],
         );
         drivers.push(driver);
         let (changed, wake) = (Arc::clone(&state), Arc::clone(&waker));
         let on_policy = move |_: &ObjectKey| {
             *lock(&changed.policies) = None;
-            let waiting = changed.with_index(|index| index.all_waiting());
+            let waiting = changed.with_index(|index| index.policies_changed());
             waiting.iter().for_each(&*wake);
         };
         let relevant = |policy: &HostDeployPolicy| Some(policy.spec.clone());
@@ -114,7 +126,16 @@ impl ClaimWatches {
         drivers.push(driver);
         let (secrets, driver) = SecretMetadata::follow(context, &state, &waker);
         drivers.push(driver);
-        Self { claims, policies, secrets, state, waker }
+        Self { claims, policies, secrets, state, waker, releases }
+    }
+
+    /// Waits until all objects were listed once. That never happens if the kinds are not installed.
+    pub(super) async fn ready(&self) {
+        // Without all claims, the oldest is not known.
+        self.claims.ready().await;
+        self.policies.ready().await;
+        // Without them, all copies would seem to be missing.
+        self.secrets.ready().await;
     }
 
     /// Wakes claims.
@@ -125,8 +146,10 @@ impl ClaimWatches {
     /// An observer that keeps the index of hosts up to date, and wakes the claims that a change concerns.
     pub(super) fn host_observer(&self) -> ObserverFactory<BareMetalHost> {
         let (state, waker) = (Arc::clone(&self.state), Arc::clone(&self.waker));
+        let releases = Arc::clone(&self.releases);
         Box::new(move || {
-            let (state, waker) = (Arc::clone(&state), Arc::clone(&waker));
+            let (state, waker, releases) =
+                (Arc::clone(&state), Arc::clone(&waker), Arc::clone(&releases));
             let mut known = RelevantValues::new(|_: &BareMetalHost| true);
             Box::new(move |event| {
                 let removed = known.changed_by(event).into_iter();
@@ -140,6 +163,11 @@ impl ClaimWatches {
                     concerned
                 });
                 concerned.iter().for_each(&*waker);
+                if let Event::Apply(host) | Event::InitApply(host) = event
+                    && consumer(host).is_some_and(|claim| concerned.contains(&claim))
+                {
+                    releases(&ObjectKey::of(host));
+                }
             })
         })
     }
@@ -152,12 +180,27 @@ impl ClaimWatches {
         claim_namespace: &str,
     ) -> Result<Admission, kube::Error> {
         let policies = self.policy_set();
-        let admission = policies.admission(claim_namespace, None);
-        if !admission.depends_on_labels {
-            return Ok(admission);
+        let by_name = policies.admission(claim_namespace, None);
+        if !by_name.depends_on_labels {
+            self.admit(&policies, claim_namespace, &by_name);
+            return Ok(by_name);
         }
-        let labels = namespaces.get(claim_namespace).await?;
-        Ok(policies.admission(claim_namespace, Some(&labels)))
+        let labels = namespaces.get(claim_namespace).await.inspect_err(|_| {
+            // Claims of other namespaces do not wait for the next attempt.
+            self.admit(&policies, claim_namespace, &by_name);
+        })?;
+        let admission = policies.admission(claim_namespace, Some(&labels));
+        self.admit(&policies, claim_namespace, &admission);
+        Ok(admission)
+    }
+
+    /// Records a result, unless the policies changed meanwhile: then all waiting claims are woken.
+    fn admit(&self, policies: &Arc<PolicySet>, claim_namespace: &str, admission: &Admission) {
+        if Arc::ptr_eq(policies, &self.policy_set()) {
+            let state = &self.state;
+            let namespaces = &admission.namespaces;
+            self.wake(&state.with_index(|index| index.admit(claim_namespace, namespaces)));
+        }
     }
 
     fn policy_set(&self) -> Arc<PolicySet> {
@@ -188,20 +231,44 @@ fn claim_trigger(claim: &HostClaim) -> Option<ClaimTrigger> {
     Some((generation, is_deleted, finalizers, reboots, host, claim.uid()))
 }
 
-/// An observer that forgets claims that do not exist any more.
-fn removed_claims(state: &Arc<ClaimState>) -> ObserverFactory<HostClaim> {
-    let state = Arc::clone(state);
+/// An observer that records which claims wait for a host, and forgets claims that do not exist any more.
+fn claim_observer(
+    state: &Arc<ClaimState>,
+    waker: &ClaimWaker,
+    releases: &ReleaseWaker,
+) -> ObserverFactory<HostClaim> {
+    let (state, waker, releases) = (Arc::clone(state), Arc::clone(waker), Arc::clone(releases));
     Box::new(move || {
-        let state = Arc::clone(&state);
+        let (state, waker, releases) =
+            (Arc::clone(&state), Arc::clone(&waker), Arc::clone(&releases));
         let mut known = RelevantValues::new(|_: &HostClaim| true);
         Box::new(move |event| {
+            let mut concerned = Vec::new();
             for claim in known.changed_by(event) {
                 if known.get(&claim).is_none() {
-                    state.forget(&claim);
+                    concerned.extend(state.forget(&claim));
+                    let hosts = state.with_index(|index| index.claim_deleted(&claim));
+                    hosts.iter().for_each(&*releases);
                 }
             }
+            if let Event::Apply(claim) | Event::InitApply(claim) = event {
+                concerned.extend(state.with_index(|index| record_claim(index, claim)));
+            }
+            concerned.iter().for_each(&*waker);
         })
     })
+}
+
+/// Records whether a claim waits for a host. Returns the claims that have to be reconciled.
+fn record_claim(index: &mut HostIndex, claim: &HostClaim) -> Vec<ObjectKey> {
+    let has_host = claim.status.as_ref().is_some_and(|status| status.bare_metal_host.is_some());
+    let is_deleted = claim.metadata.deletion_timestamp.is_some();
+    if has_host || is_deleted || !validate_host_claim(claim).is_empty() {
+        return index.stop_waiting(&ObjectKey::of(claim));
+    }
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    index.wait(ObjectKey::of(claim), HostRequest::of(claim), created);
+    Vec::new()
 }
 
 /// Metadata of the Secrets with the label of Metal3. Contents are not kept.
@@ -214,7 +281,7 @@ impl SecretMetadata {
     fn follow(
         context: &ControllerContext,
         state: &Arc<ClaimState>,
-        waker: &Arc<dyn Fn(&ObjectKey) + Send + Sync>,
+        waker: &ClaimWaker,
     ) -> (Self, WatchDriver) {
         let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
         let (mut stores, mut drivers) = (Vec::new(), Vec::new());
@@ -252,10 +319,7 @@ impl SecretMetadata {
 
     /// The metadata of a Secret, if it has the label.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<PartialObjectMeta<Secret>>> {
-        let is_watched = |namespace: &Option<String>| {
-            namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
-        };
-        let (_, store) = self.stores.iter().find(|(name, _)| is_watched(name))?;
+        let store = watched(&self.stores, key.namespace())?;
         store.get(&ObjectRef::new(key.name()).within(key.namespace()))
     }
 }

@@ -4,6 +4,7 @@
 //! Two claims never get the same host: the index reserves a host for one claim of this process, and the
 //! reference to the claim is written only to the version of the host that was available.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,34 +12,35 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use kube_resources::hosts::annotations::{DETACHED, PAUSED, REBOOT};
-use kube_resources::hosts::bare_metal_host::{BareMetalHost, BareMetalHostSpec};
+use kube_resources::hosts::annotations::REBOOT;
+use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::conditions::host_claim_reason as reason;
 use kube_resources::hosts::hardware_data::HardwareData;
 use kube_resources::hosts::host_claim::HostClaim;
 use kube_resources::hosts::names::HOST_CLAIM_FINALIZER;
 use kube_resources::hosts::validation::validate_host_claim;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::super::claims::binding::{consumer, is_available};
+use super::super::claims::host_index::HostIndex;
 use super::super::claims::mirror::{
-    AnnotationChanges, ReleaseStep, bound_spec, has_single_reboot, reboot_changes, release_step,
-    requested_spec,
+    AnnotationChanges, bound_spec, has_single_reboot, reboot_changes, requested_spec,
 };
 use super::super::claims::policy::Admission;
 use super::super::claims::report::{ClaimReport, SyncProblem, status_after};
 use super::super::claims::selector::HostRequest;
-use super::claim_copies::ClaimCopies;
 use super::claim_watches::{ClaimWatches, NamespaceLabels};
+use super::host_release::{HostRelease, change_host};
 use super::merge_patch::{as_json, merge_patch};
 use super::watching::ObjectCache;
 use crate::events::ObjectEventRecorder;
 use crate::object_key::ObjectKey;
+use crate::owned_objects::is_not_found;
 use crate::reconcile_loop::Reconciler;
 
 /// Another client changed an object at the same time.
-const CONFLICT_RETRY: Duration = Duration::from_millis(200);
+pub(super) const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 /// When a missing Secret or a host that could not be changed is tried again.
 const PROBLEM_RETRY: Duration = Duration::from_secs(15);
 /// When labels of a namespace are compared again.
@@ -48,9 +50,9 @@ const LABEL_RETRY: Duration = Duration::from_secs(60);
 pub(super) struct HostClaimReconciler {
     client: Client,
     hosts: ObjectCache<BareMetalHost>,
-    watches: ClaimWatches,
+    watches: Arc<ClaimWatches>,
     namespaces: NamespaceLabels,
-    copies: ClaimCopies,
+    release: HostRelease,
     events: ObjectEventRecorder,
 }
 
@@ -61,17 +63,12 @@ impl Reconciler for HostClaimReconciler {
     const NAME: &'static str = "hostclaim";
 
     async fn reconcile(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
-        // Without all hosts, the host of a claim would seem to be gone.
-        self.hosts.ready().await;
-        self.watches.policies.ready().await;
-        // Without them, all copies would seem to be missing.
-        self.watches.secrets.ready().await;
         let result = match claim.metadata.deletion_timestamp.is_some() {
             true => self.release(claim).await,
             false => self.provide(claim).await,
         };
         match result {
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Some(CONFLICT_RETRY)),
+            Err(error) if is_conflict(&error) => Ok(Some(CONFLICT_RETRY)),
             other => other,
         }
     }
@@ -87,15 +84,10 @@ enum CurrentHost {
 }
 
 impl HostClaimReconciler {
-    pub(super) fn new(
-        client: Client,
-        hosts: ObjectCache<BareMetalHost>,
-        watches: ClaimWatches,
-        events: ObjectEventRecorder,
-    ) -> Self {
+    pub(super) fn new(hosts: ObjectCache<BareMetalHost>, release: HostRelease) -> Self {
+        let HostRelease { client, watches, events, .. } = release.clone();
         let namespaces = NamespaceLabels::new(client.clone());
-        let copies = ClaimCopies::new(client.clone(), watches.secrets.clone());
-        Self { client, hosts, watches, namespaces, copies, events }
+        Self { client, hosts, watches, namespaces, release, events }
     }
 
     fn claims(&self, claim: &HostClaim) -> Api<HostClaim> {
@@ -109,10 +101,16 @@ impl HostClaimReconciler {
         match bound {
             Some(host) => {
                 let key = ObjectKey::new(&host.namespace, &host.name);
-                self.watches.state.with_index(|index| index.stop_waiting(&ObjectKey::of(claim)));
                 self.follow_known(claim, &key).await
             }
-            None => self.associate(claim).await,
+            None => {
+                let result = self.associate(claim).await;
+                let failed = |index: &mut HostIndex| index.claim_failed(&ObjectKey::of(claim));
+                if result.as_ref().is_err_and(|error| !is_conflict(error)) {
+                    self.watches.wake(&self.watches.state.with_index(failed));
+                }
+                result
+            }
         }
     }
 
@@ -162,39 +160,36 @@ impl HostClaimReconciler {
         let state = &self.watches.state;
         let errors = validate_host_claim(claim);
         if !errors.is_empty() {
-            state.with_index(|index| index.stop_waiting(&key));
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             return self.wait(claim, errors.join("; "), None).await;
         }
         let request = HostRequest::of(claim);
-        let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        // First, so that no change is missed.
-        state.with_index(|index| index.wait(key.clone(), request.clone(), created));
         let admission = self.watches.admission(&self.namespaces, key.namespace()).await?;
         let retry = admission.depends_on_labels.then_some(LABEL_RETRY);
-        let is_wanted = |host: &ObjectKey| {
+        let is_wanted = |host: &&ObjectKey| {
             let namespace = request.namespace.as_ref();
             admission.namespaces.contains(host.namespace())
                 && namespace.is_none_or(|namespace| namespace == host.namespace())
         };
         // The process ended between the binding and the status, the response to the binding was lost, or an
         // administrator bound the host.
-        let referring = state.with_index(|index| index.hosts_of(&key));
-        if let Some(host) = referring.iter().find(|host| is_wanted(host)) {
+        let (started, referring) =
+            state.with_index(|index| (index.started(&key), index.hosts_of(&key)));
+        if let Some(host) = started.as_ref().or_else(|| referring.iter().find(is_wanted)) {
             let CurrentHost::Bound(found) = self.current_host(claim, host).await? else {
                 self.watches.wake(&state.with_index(|index| index.not_bound(host)));
                 return Ok(Some(CONFLICT_RETRY));
             };
-            let claim = self.hold(claim).await?;
-            state.with_index(|index| {
-                index.bound(host, &found);
-                index.stop_waiting(&key);
-            });
+            let claim = match self.hold(claim).await {
+                Ok(claim) => claim,
+                Err(error) => return self.report_refusal(claim, error).await,
+            };
+            state.with_index(|index| index.bound(host, &found));
             return self.follow(&claim, host, *found).await;
         }
-        let reserved =
-            state.with_index(|index| index.reserve(&key, &request, &admission.namespaces));
-        let Some(host) = reserved else {
+        let choice = state.with_index(|index| index.reserve(&key));
+        self.watches.wake(&choice.concerned);
+        let Some(host) = choice.host else {
             return self.wait(claim, waiting_text(&key, &request, &admission), retry).await;
         };
         self.bind(claim, &host).await
@@ -217,26 +212,28 @@ impl HostClaimReconciler {
         key: &ObjectKey,
     ) -> Result<Option<Duration>, kube::Error> {
         let state = &self.watches.state;
-        let (claim, host) = match self.write_reference(claim, key).await {
-            Ok(Some(bound)) => bound,
-            Ok(None) => {
+        let claim = match self.hold(claim).await {
+            Ok(claim) => claim,
+            Err(error) => {
+                // The host can be bound to another claim.
                 self.watches.wake(&state.with_index(|index| index.not_bound(key)));
-                return Ok(Some(CONFLICT_RETRY));
+                return self.report_refusal(claim, error).await;
             }
-            Err(error) if refusal(&error).is_some() => {
-                state.with_index(|index| index.refused(key));
-                let (namespace, name) = (key.namespace(), key.name());
-                let error = error_chain::error_chain(&error);
-                warn!(namespace, name, error, "host cannot be bound to a claim");
+        };
+        let Some(found) = self.hosts.get(key) else {
+            self.watches.wake(&state.with_index(|index| index.not_bound(key)));
+            return Ok(Some(CONFLICT_RETRY));
+        };
+        let host = match self.write_reference(&claim, &found).await {
+            Ok(Some(host)) => host,
+            Ok(None) => {
+                self.watches.wake(&state.with_index(|index| index.host_refused(key, &found)));
                 return Ok(Some(CONFLICT_RETRY));
             }
             // The reference may have been written. The reservation stays, so that the next attempt looks.
             Err(error) => return Err(error),
         };
-        state.with_index(|index| {
-            index.bound(key, &host);
-            index.stop_waiting(&ObjectKey::of(&claim));
-        });
+        state.with_index(|index| index.bound(key, &host));
         state.metrics.associations.inc();
         let claim_key = ObjectKey::of(&claim);
         info!(
@@ -253,24 +250,46 @@ impl HostClaimReconciler {
         self.follow(&claim, key, host).await
     }
 
-    /// Writes the reference to the claim. Returns nothing if the host is not available any more.
+    /// Writes the reference to the claim. Returns nothing if this version of the host is not available any
+    /// more, or cannot be changed.
     async fn write_reference(
         &self,
         claim: &HostClaim,
-        key: &ObjectKey,
-    ) -> Result<Option<(HostClaim, BareMetalHost)>, kube::Error> {
-        let Some(host) = self.hosts.get(key).filter(|host| is_available(host)) else {
+        host: &BareMetalHost,
+    ) -> Result<Option<BareMetalHost>, kube::Error> {
+        if !is_available(host) {
             return Ok(None);
-        };
-        let claim = self.hold(claim).await?;
-        let spec = bound_spec(&claim, &host);
-        match self.change_host(&host, &spec, &AnnotationChanges::new()).await {
-            Ok(stored) => Ok(Some((claim, stored))),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
         }
+        let spec = bound_spec(claim, host);
+        let error = match change_host(&self.client, host, &spec, &AnnotationChanges::new()).await {
+            Ok(stored) => return Ok(Some(stored)),
+            Err(error) => error,
+        };
+        if is_conflict(&error) || is_not_found(&error) {
+            return Ok(None);
+        }
+        if refusal(&error).is_some() {
+            let (namespace, name) = (host.namespace(), host.name_any());
+            let error = error_chain::error_chain(&error);
+            warn!(namespace, name, error, "host cannot be bound to a claim");
+            return Ok(None);
+        }
+        Err(error)
+    }
+
+    /// Shows on the claim that the API server refuses to change it. Other claims come first meanwhile.
+    async fn report_refusal(
+        &self,
+        claim: &HostClaim,
+        error: kube::Error,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let Some(text) = refusal(&error) else {
+            return if is_not_found(&error) { Ok(None) } else { Err(error) };
+        };
+        let failed = |index: &mut HostIndex| index.claim_failed(&ObjectKey::of(claim));
+        self.watches.wake(&self.watches.state.with_index(failed));
+        let message = format!("the API server refuses to add the finalizer of the claim: {text}");
+        self.wait(claim, message, Some(PROBLEM_RETRY)).await
     }
 
     /// Adds the finalizer, so that the claim exists until its host is released.
@@ -295,30 +314,6 @@ impl HostClaimReconciler {
 
     fn host_api(&self, key: &ObjectKey) -> Api<BareMetalHost> {
         Api::namespaced(self.client.clone(), key.namespace())
-    }
-
-    /// Changes the version of a host that was read; does nothing if nothing differs.
-    async fn change_host(
-        &self,
-        host: &BareMetalHost,
-        spec: &BareMetalHostSpec,
-        annotations: &AnnotationChanges,
-    ) -> Result<BareMetalHost, kube::Error> {
-        let spec = merge_patch(&as_json(&host.spec), &as_json(spec));
-        if spec.is_none() && annotations.is_empty() {
-            return Ok(host.clone());
-        }
-        let mut metadata = Map::new();
-        metadata.insert("resourceVersion".to_owned(), json!(host.metadata.resource_version));
-        if !annotations.is_empty() {
-            metadata.insert("annotations".to_owned(), json!(annotations));
-        }
-        let mut patch = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
-        patch.extend(spec.map(|spec| ("spec".to_owned(), spec)));
-        let api: Api<BareMetalHost> =
-            Api::namespaced(self.client.clone(), &host.namespace().unwrap_or_default());
-        api.patch(&host.name_any(), &PatchParams::default(), &Patch::Merge(Value::Object(patch)))
-            .await
     }
 
     /// Passes the settings of the claim on to its host, and reports the state of the host.
@@ -348,9 +343,9 @@ impl HostClaimReconciler {
         claim: &mut HostClaim,
         host: BareMetalHost,
     ) -> Result<(BareMetalHost, Option<SyncProblem>), kube::Error> {
-        let problem = self.copies.copy(&self.watches.state, claim, &host).await?;
+        let problem = self.release.copies.copy(&self.watches.state, claim, &host).await?;
         let spec = requested_spec(claim, &host, problem.is_none());
-        let stored = self.change_host(&host, &spec, &reboot_changes(claim, &host)).await;
+        let stored = change_host(&self.client, &host, &spec, &reboot_changes(claim, &host)).await;
         let host = match stored {
             Ok(stored) => stored,
             Err(error) => match refusal(&error) {
@@ -362,7 +357,7 @@ impl HostClaimReconciler {
             },
         };
         if problem.is_none() {
-            self.copies.remove_unused(claim, &host).await?;
+            self.release.copies.remove_unused(claim, &host).await?;
         }
         if has_single_reboot(claim) {
             *claim = self.change_claim(claim, json!({"annotations": {REBOOT: null}})).await?;
@@ -387,7 +382,7 @@ impl HostClaimReconciler {
     async fn release(&self, claim: &HostClaim) -> Result<Option<Duration>, kube::Error> {
         let key = ObjectKey::of(claim);
         let mut hosts = self.watches.state.with_index(|index| index.hosts_of(&key));
-        self.watches.state.forget(&key);
+        self.watches.wake(&self.watches.state.forget(&key));
         if !is_held(claim) {
             return Ok(None);
         }
@@ -397,7 +392,7 @@ impl HostClaimReconciler {
         for host in &hosts {
             // The cache may be older than the binding.
             if let Some(found) = self.host_api(host).get_opt(host.name()).await? {
-                waits.extend(self.release_host(&key, claim, found).await?);
+                waits.extend(self.release.advance(&key, &found).await?);
             }
         }
         if !waits.is_empty() {
@@ -410,47 +405,9 @@ impl HostClaimReconciler {
             claim.finalizers().iter().filter(|name| *name != HOST_CLAIM_FINALIZER).collect();
         match self.change_claim(claim, json!({"finalizers": left})).await {
             Ok(_) => Ok(None),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Performs the next step. Returns what to wait for.
-    async fn release_host(
-        &self,
-        key: &ObjectKey,
-        claim: &HostClaim,
-        host: BareMetalHost,
-    ) -> Result<Option<String>, kube::Error> {
-        match release_step(key, &host) {
-            ReleaseStep::NotUsed => Ok(None),
-            ReleaseStep::Wait => Ok(Some(release_text(&host))),
-            ReleaseStep::Clear(spec, annotations) => {
-                let stored = self.change_host(&host, &spec, &annotations).await?;
-                // A host without an image is free at once.
-                match release_step(key, &stored) {
-                    ReleaseStep::Free(spec) => self.free(claim, &stored, &spec).await,
-                    ReleaseStep::NotUsed => Ok(None),
-                    ReleaseStep::Wait | ReleaseStep::Clear(..) => Ok(Some(release_text(&stored))),
-                }
-            }
-            ReleaseStep::Free(spec) => self.free(claim, &host, &spec).await,
-        }
-    }
-
-    async fn free(
-        &self,
-        claim: &HostClaim,
-        host: &BareMetalHost,
-        spec: &BareMetalHostSpec,
-    ) -> Result<Option<String>, kube::Error> {
-        // While the host refers to the claim, so that a failure is repeated.
-        self.copies.remove_all(host).await?;
-        self.change_host(host, spec, &AnnotationChanges::new()).await?;
-        self.watches.state.metrics.releases.inc();
-        let note = format!("released by the claim {}", ObjectKey::of(claim));
-        self.events.normal(host, "HostClaimReleased", &note).await;
-        Ok(None)
     }
 
     async fn write_status(
@@ -468,7 +425,7 @@ impl HostClaimReconciler {
         let api = self.claims(claim);
         match api.patch_status(&claim.name_any(), &PatchParams::default(), &patch).await {
             Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -483,14 +440,18 @@ fn has_reason(claim: &HostClaim, reason: &str) -> bool {
     conditions.any(|condition| condition.reason == reason)
 }
 
+pub(super) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}
+
 /// The message of the API server or a webhook that refuses a change; `None` for other errors.
 fn refusal(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     // Authentication, timeouts and too many requests.
     let is_transient = matches!(status.code, 401 | 408 | 429);
     let is_refused = (400..500).contains(&status.code)
-        && !status.is_conflict()
-        && !status.is_not_found()
+        && !is_conflict(error)
+        && !is_not_found(error)
         && !is_transient;
     is_refused.then(|| status.message.clone())
 }
@@ -513,19 +474,6 @@ fn waiting_text(claim: &ObjectKey, request: &HostRequest, admission: &Admission)
             "no available host matches the selector in the namespaces that admit the claim: {}",
             names.join(", ")
         ),
-    }
-}
-
-/// What a claim that is deleted waits for.
-fn release_text(host: &BareMetalHost) -> String {
-    let name = format!("{}/{}", host.namespace().unwrap_or_default(), host.name_any());
-    let status = host.status.as_ref();
-    let error = status.map(|status| status.error_message.as_str()).unwrap_or_default();
-    let stopped = [PAUSED, DETACHED].into_iter().find(|key| host.annotation(key).is_some());
-    match stopped {
-        Some(annotation) => format!("the host {name} has the annotation {annotation}; remove it"),
-        None if error.is_empty() => format!("the host {name} removes its image"),
-        None => format!("the host {name} cannot remove its image: {error}"),
     }
 }
 
@@ -554,19 +502,6 @@ mod tests {
             "no available host in namespace a matches the selector"
         );
         assert!(text(None, &["a", "b"]).ends_with("admit the claim: a, b"));
-    }
-
-    #[test]
-    fn the_reason_to_wait_for_a_release_is_shown() {
-        let text = |annotation: Option<&str>, error: &str| {
-            let annotations = annotation.map(|key| json!({key: ""}));
-            let host = json!({"metadata": {"name": "h", "namespace": "n",
-                "annotations": annotations}, "status": {"errorMessage": error}});
-            release_text(&serde_json::from_value(host).unwrap())
-        };
-        assert_eq!(text(None, ""), "the host n/h removes its image");
-        assert_eq!(text(None, "no BMC"), "the host n/h cannot remove its image: no BMC");
-        assert!(text(Some(PAUSED), "").contains("baremetalhost.metal3.io/paused; remove it"));
     }
 
     #[test]

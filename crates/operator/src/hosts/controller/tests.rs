@@ -33,6 +33,10 @@ struct ListedObjects {
     objects: Arc<Vec<(&'static str, Value)>>,
     /// The plural that is listed only after all others were used.
     last: &'static str,
+    /// The plural of a kind that is not installed.
+    missing: &'static str,
+    /// The end of the path of the object that the server refuses to change; others conflict.
+    refused: &'static str,
     changes: Arc<Mutex<Vec<(String, Value)>>>,
     /// Whether changes are accepted, although watches do not report them.
     accepts_changes: bool,
@@ -67,7 +71,11 @@ impl ListedObjects {
             let body = body.collect_bytes().await.unwrap();
             let body = serde_json::from_slice(&body).unwrap_or_default();
             let line = format!("{} {}", parts.method, parts.uri.path());
+            let is_refused = !self.refused.is_empty() && line.ends_with(self.refused);
             self.changes.lock().unwrap().push((line, body));
+            if is_refused {
+                return failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+            }
             let plural = |kind: &str| parts.uri.path().contains(&format!("/{kind}/"));
             let changed = self.objects.iter().find(|(kind, object)| {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -90,6 +98,9 @@ impl ListedObjects {
                 Some((_, object)) => respond(StatusCode::OK, object),
                 None => failure(StatusCode::NOT_FOUND, "NotFound"),
             };
+        }
+        if last == self.missing {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
         }
         if last == self.last {
             // Injected time passes only when nothing else can be done.
@@ -119,7 +130,7 @@ fn metadata(name: &str, finalizer: &str) -> Value {
 async fn run_until(server: &ListedObjects, mut is_reached: impl FnMut(&[(String, Value)]) -> bool) {
     let (context, _stop) = server.context();
     let provisioner = Arc::new(FixtureProvisioner::quick());
-    let controllers = run(context, provisioner, HostControllerSettings::default());
+    let controllers = run(context, provisioner, with_claims());
     let reached = async {
         while !is_reached(&server.changes.lock().unwrap()) {
             sleep(Duration::from_secs(1)).await;
@@ -128,6 +139,96 @@ async fn run_until(server: &ListedObjects, mut is_reached: impl FnMut(&[(String,
     tokio::select! {
         () = controllers => panic!("the controllers ended"),
         reached = timeout(Duration::from_secs(600), reached) => reached.unwrap(),
+    }
+}
+
+fn with_claims() -> HostControllerSettings {
+    HostControllerSettings { host_claims: true, ..HostControllerSettings::default() }
+}
+
+/// An available host, a policy that admits all claims, and claims. Those without a finalizer get one before
+/// they are bound.
+fn claimed_objects(claims: Vec<Value>) -> Arc<Vec<(&'static str, Value)>> {
+    let host = json!({"metadata": metadata("h", "baremetalhost.metal3.io"),
+        "spec": {"online": false},
+        "status": {"operationalStatus": "OK", "provisioning": {"state": "available", "ID": "n"}}});
+    let policy = json!({"metadata": metadata("p", "x"), "spec": {"hostClaimNamespaces": {}}});
+    let mut objects = vec![("baremetalhosts", host), ("hostdeploypolicies", policy)];
+    let claims = claims.into_iter().map(|metadata| {
+        let claim = json!({"metadata": metadata, "spec": {"poweredOn": true}});
+        ("hostclaims", claim)
+    });
+    objects.extend(claims);
+    Arc::new(objects)
+}
+
+fn claim_metadata(name: &str, created: &str, finalizers: &[&str]) -> Value {
+    json!({"name": name, "namespace": "lab", "uid": name, "resourceVersion": "1",
+        "creationTimestamp": created, "finalizers": finalizers})
+}
+
+/// The claims that a host was bound to.
+fn bindings(changes: &[(String, Value)]) -> Vec<String> {
+    let claims = changes.iter().filter(|(line, _)| line.ends_with("/baremetalhosts/h"));
+    let names = claims.filter_map(|(_, body)| body["spec"]["consumerRef"]["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_change_of_a_claim_does_not_keep_the_host_from_others() {
+    let objects = claimed_objects(vec![
+        claim_metadata("old", "2026-11-17T10:00:00Z", &[]),
+        claim_metadata("young", "2026-11-17T11:00:00Z", &["metal3.io/hostclaim"]),
+    ]);
+    let server = ListedObjects { objects, refused: "/hostclaims/old", ..Default::default() };
+    let status = "PATCH /apis/metal3.io/v1alpha1/namespaces/lab/hostclaims/old/status";
+    run_until(&server, |changes| {
+        !bindings(changes).is_empty() && changes.iter().any(|(line, _)| line == status)
+    })
+    .await;
+    let changes = server.changes.lock().unwrap();
+    assert!(bindings(&changes).iter().all(|claim| claim == "young"), "{changes:?}");
+    let (_, report) = changes.iter().find(|(line, _)| line == status).unwrap();
+    let text = report["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert!(text.contains("refuses to add the finalizer"), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_not_repeated_before_the_host_changes() {
+    let objects = claimed_objects(vec![claim_metadata(
+        "c",
+        "2026-11-17T10:00:00Z",
+        &["metal3.io/hostclaim"],
+    )]);
+    let server = ListedObjects { objects, ..Default::default() };
+    // The status of the claim conflicts too, so the claim is looked at again and again.
+    let status = |changes: &[(String, Value)]| {
+        changes.iter().filter(|(line, _)| line.ends_with("/hostclaims/c/status")).count()
+    };
+    run_until(&server, |changes| status(changes) > 20).await;
+    assert_eq!(bindings(&server.changes.lock().unwrap()), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_controllers_end_although_a_kind_is_not_installed() {
+    for missing in ["hostclaims", "hostdeploypolicies"] {
+        let objects = claimed_objects(vec![claim_metadata("c", "2026-11-17T10:00:00Z", &[])]);
+        let server = ListedObjects { objects, missing, ..Default::default() };
+        let (context, stop) = server.context();
+        let controllers = run(context, Arc::new(FixtureProvisioner::quick()), with_claims());
+        let stopping = async {
+            // Hosts are controlled nevertheless.
+            while server.changes.lock().unwrap().is_empty() {
+                sleep(Duration::from_secs(1)).await;
+            }
+            sleep(Duration::from_secs(10)).await;
+            stop.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = timeout(Duration::from_secs(600), controllers) => ended.unwrap(),
+            () = stopping => {}
+        }
     }
 }
 
