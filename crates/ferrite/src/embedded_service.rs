@@ -197,8 +197,11 @@ mod tests {
     use super::*;
     use crate::operator::OperatorArguments;
 
-    const SAMPLE: &str =
-        include_str!("../../../deploy/kubernetes/samples/operator-with-service.yaml");
+    /// The manifests that add the service to the Deployment of the operator.
+    const DEPLOYMENT: &str =
+        include_str!("../../../deploy/kubernetes/operator/with-service/deployment.yaml");
+    const SERVICE: &str =
+        include_str!("../../../deploy/kubernetes/operator/with-service/service.yaml");
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[derive(Parser)]
@@ -253,23 +256,13 @@ mod tests {
         assert!(error.to_string().contains("baremetalhost"), "{error}");
     }
 
-    /// The object of this kind in the sample.
-    fn sample(kind: &str) -> Json {
-        let mut objects = SAMPLE
-            .split("\n---\n")
-            .skip(1)
-            .map(|document| serde_saphyr::from_str::<Json>(document).unwrap());
-        objects.find(|object| object["kind"] == kind).unwrap()
-    }
-
     #[test]
-    fn the_sample_can_be_used() {
-        let pod = sample("Deployment")["spec"]["template"]["spec"].take();
+    fn the_manifests_can_be_used() {
+        let mut deployment: Json = serde_saphyr::from_str(DEPLOYMENT).unwrap();
+        let pod = deployment["spec"]["template"]["spec"].take();
         let container = &pod["containers"][0];
-        assert_eq!(container["command"], serde_json::json!(["ferrite", "operator"]));
         let arguments = container["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
-        let parsed =
-            TestCommand::try_parse_from(["operator"].into_iter().chain(arguments)).unwrap();
+        let parsed = TestCommand::try_parse_from(arguments).unwrap();
         let service = parsed.operator.service;
         assert!(service.with_service);
         let mount = &container["volumeMounts"][0];
@@ -278,7 +271,9 @@ mod tests {
 
         let folder = tempfile::tempdir().unwrap();
         let file = path.file_name().unwrap();
-        let text = sample("ConfigMap")["data"][file.to_str().unwrap()].take();
+        let (config_map, _) = SERVICE.split_once("\n---\n").unwrap();
+        let mut config_map: Json = serde_saphyr::from_str(config_map).unwrap();
+        let text = config_map["data"][file.to_str().unwrap()].take();
         // Other tests may use the ports.
         let text = text.as_str().unwrap().replace(":6385\"", ":0\"").replace(":6180\"", ":0\"");
         std::fs::write(folder.path().join(file), text).unwrap();

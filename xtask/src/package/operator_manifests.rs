@@ -15,10 +15,10 @@ use super::archive_tree::ArchiveTree;
 use super::source_commit::PackageVersion;
 
 const KUSTOMIZATION: &str = "kustomization.yaml";
-/// The kustomization that is installed by default, for all namespaces. Its other variant is for
-/// single namespaces.
+/// The kustomization that is installed by default, for all namespaces. Its other variants are for
+/// single namespaces, and for operator and service in one pod.
 const INSTALLED: &str = "cluster-wide";
-const VARIANTS: &[&str] = &["base", INSTALLED, "namespaced"];
+const VARIANTS: &[&str] = &["base", INSTALLED, "namespaced", "with-service"];
 /// The kustomization that names the folder of the custom resource definitions.
 const BASE: &str = "base";
 /// Keys of a kustomization that are evaluated. `namespace` changes nothing: every object names it.
@@ -309,6 +309,7 @@ mod tests {
             "crds/kustomization.yaml",
             "crds/things.yaml",
             "namespaced/kustomization.yaml",
+            "with-service/kustomization.yaml",
         ];
         assert_eq!(paths, expected);
         let (_, base) = tree.files().next().unwrap();

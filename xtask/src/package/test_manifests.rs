@@ -103,6 +103,7 @@ pub(super) fn example() -> (TempDir, OperatorManifests) {
         ("operator/cluster-wide/kustomization.yaml", &cluster_wide),
         ("operator/cluster-wide/bindings.yaml", BINDINGS),
         ("operator/namespaced/kustomization.yaml", "resources: [../base]\n"),
+        ("operator/with-service/kustomization.yaml", "resources: [../cluster-wide]\n"),
     ] {
         let path = folder.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -255,12 +255,14 @@ async fn hosts_live_in_one_process_although_it_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_is_accepted() {
-    let Some(namespace) = TestNamespace::create("with-service-sample").await else { return };
+async fn the_manifests_are_accepted() {
+    let Some(namespace) = TestNamespace::create("with-service-manifests").await else { return };
     let folder = tempfile::tempdir().unwrap();
-    let sample = include_str!("../../../../deploy/kubernetes/samples/operator-with-service.yaml");
-    let path = folder.path().join("sample.yaml");
-    std::fs::write(&path, sample.replace("ferrite-system", &namespace.name)).unwrap();
+    let manifests =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/operator/with-service");
+    let objects = namespace.cluster.kubectl(&["kustomize", manifests]).unwrap();
+    let path = folder.path().join("objects.yaml");
+    std::fs::write(&path, objects.replace("ferrite-system", &namespace.name)).unwrap();
     let arguments = ["apply", "--dry-run=server", "-f", path.to_str().unwrap()];
     let output = namespace.cluster.kubectl(&arguments).unwrap();
     assert!(output.contains("deployment.apps/ferrite-operator created"), "{output}");
