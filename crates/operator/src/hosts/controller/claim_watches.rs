@@ -21,6 +21,7 @@ use kube_resources::hosts::host_claim::{ClaimedObject, HostClaim};
 use kube_resources::hosts::host_deploy_policy::HostDeployPolicy;
 use kube_resources::hosts::names::{CLAIM_COPY_ANNOTATION, CLAIM_SOURCE_ANNOTATION, SECRET_LABEL};
 use kube_resources::hosts::validation::validate_host_claim;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::super::claims::binding::consumer;
@@ -275,6 +276,9 @@ fn record_claim(index: &mut HostIndex, claim: &HostClaim) -> Vec<ObjectKey> {
 #[derive(Clone)]
 pub(super) struct SecretMetadata {
     stores: Vec<(Option<String>, Store<PartialObjectMeta<Secret>>)>,
+    /// Whether each store is complete. Many claims may wait, but a store of kube-rs wakes only one of those
+    /// that wait for it.
+    listed: Vec<watch::Receiver<bool>>,
 }
 
 impl SecretMetadata {
@@ -284,12 +288,14 @@ impl SecretMetadata {
         waker: &ClaimWaker,
     ) -> (Self, WatchDriver) {
         let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
-        let (mut stores, mut drivers) = (Vec::new(), Vec::new());
+        let (mut stores, mut listed, mut drivers) = (Vec::new(), Vec::new(), Vec::new());
         for (namespace, api) in
             namespaces(context).into_iter().zip(context.watched_apis::<PartialObjectMeta<Secret>>())
         {
             let writer = Writer::<PartialObjectMeta<Secret>>::default();
             stores.push((namespace, writer.as_reader()));
+            let is_listed = watch::Sender::new(false);
+            listed.push(is_listed.subscribe());
             let (state, waker) = (Arc::clone(state), Arc::clone(waker));
             let events = watcher(api, watcher::Config::default().labels(&selector))
                 .default_backoff()
@@ -297,7 +303,12 @@ impl SecretMetadata {
                 .reflect(writer);
             drivers.push(events.for_each(move |event| {
                 match event {
-                    Ok(event) => claims_of_secret(&state, &event).iter().for_each(&*waker),
+                    Ok(event) => {
+                        if matches!(event, Event::InitDone) {
+                            is_listed.send_replace(true);
+                        }
+                        claims_of_secret(&state, &event).iter().for_each(&*waker);
+                    }
                     Err(error) => warn_about_watch("Secret", &error),
                 }
                 std::future::ready(())
@@ -306,14 +317,14 @@ impl SecretMetadata {
         let driver = Box::pin(async move {
             join_all(drivers).await;
         });
-        (Self { stores }, driver)
+        (Self { stores, listed }, driver)
     }
 
     /// Waits until all Secrets were listed once.
     pub(super) async fn ready(&self) {
-        for (_, store) in &self.stores {
+        for is_listed in &self.listed {
             // An error means that the watch has ended, which only a shutdown does.
-            let _ = store.wait_until_ready().await;
+            let _ = is_listed.clone().wait_for(|is_listed| *is_listed).await;
         }
     }
 
