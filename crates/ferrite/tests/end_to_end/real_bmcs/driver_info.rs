@@ -183,10 +183,11 @@ fn explains_invalid_ipmi_settings() {
 
 /// Checks all cases in parallel; a hanging BMC must not delay the others.
 fn check(driver: &str, right: &Value, cases: &[InvalidInfo]) {
-    // These BMCs never respond, so retries are short.
+    // These BMCs never respond, so retries are short. But the error names the user only after a BMC has ignored two
+    // attempts, and a busy host needs time for both.
     let mut operator = ApiOperator::start_with(&[
         ("FERRITE_LIFECYCLE__BMC_TIMEOUT", "2"),
-        ("FERRITE_DRIVERS__IPMI__COMMAND_RETRY_TIMEOUT", "5"),
+        ("FERRITE_DRIVERS__IPMI__COMMAND_RETRY_TIMEOUT", "15"),
     ]);
     let mut problems = Vec::new();
     let nodes: Vec<String> = cases
