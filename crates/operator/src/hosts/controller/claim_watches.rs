@@ -276,8 +276,7 @@ fn record_claim(index: &mut HostIndex, claim: &HostClaim) -> Vec<ObjectKey> {
 #[derive(Clone)]
 pub(super) struct SecretMetadata {
     stores: Vec<(Option<String>, Store<PartialObjectMeta<Secret>>)>,
-    /// Whether each store is complete. Many claims may wait, but a store of kube-rs wakes only one of those
-    /// that wait for it.
+    /// Whether each store is complete. A store of kube-rs wakes only one of those that wait for it.
     listed: Vec<watch::Receiver<bool>>,
 }
 
