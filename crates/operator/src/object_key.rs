@@ -10,14 +10,27 @@ use kube::Resource;
 const SEPARATOR: char = '/';
 
 /// Namespace and name of an object. Clones share the text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey(Arc<str>);
+
+/// By namespace, then by name. The text has another order, because `-` sorts before the separator.
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl ObjectKey {
     /// Combines the names.
     #[must_use]
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
-        Self([namespace.as_ref(), "/", name.as_ref()].concat().into())
+        Self(format!("{}{SEPARATOR}{}", namespace.as_ref(), name.as_ref()).into())
     }
 
     /// The key of an object.

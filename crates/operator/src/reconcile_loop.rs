@@ -78,6 +78,8 @@ pub(crate) async fn reconcile_queue<R: Reconciler>(
     let mut schedule = ReconcileSchedule::default();
     let (mut is_ready, mut is_open) = (false, true);
     while is_open || !running.is_empty() {
+        // Reconciliations that wait for nothing would keep the thread.
+        tokio::task::coop::consume_budget().await;
         let can_start = |running: usize| is_ready && is_open && running < settings.concurrency;
         while can_start(running.len())
             && let Some(key) = schedule.start_next(Instant::now())

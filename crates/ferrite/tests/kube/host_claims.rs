@@ -406,8 +406,8 @@ async fn a_host_is_released_although_the_finalizer_of_its_claim_was_removed() {
     lab.until_event("HostClaimMissing", "does not exist; create it").await;
     let host = lab.hosts.hosts().get("a").await.unwrap();
     assert!(host.spec.image.is_some() && host.spec.consumer_ref.is_some());
-    // Without the image nothing is lost.
-    lab.hosts.edit("a", json!({"image": null})).await;
+    // As the event advises.
+    lab.hosts.edit("a", json!({"image": null, "consumerRef": null})).await;
     lab.hosts.until("a", "free", is_free).await;
     assert_eq!(lab.copies().await, Vec::<String>::new());
     lab.end(&["a"]).await;

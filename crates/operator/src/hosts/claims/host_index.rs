@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds hosts for claims, and the claims that a changed host concerns, without a search through all hosts.
 //!
-//! Available hosts are indexed by namespace and label. A host that becomes available is compared once with
-//! each waiting claim. A claim compares only hosts that have the rarest of its labels, and a host that it could
-//! get with the older claims, which come first.
+//! Available hosts without a reservation are indexed by namespace and label. A host that becomes available is
+//! compared once with each waiting claim. A claim compares only hosts that have the rarest of its labels, and a
+//! host that it could get with the older claims, which come first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,16 +20,21 @@ use super::selector::{HostRequest, ObjectLabels};
 use super::waiting_claims::WaitingClaims;
 use crate::object_key::ObjectKey;
 
+/// The number of hosts that one search reserves for older claims.
+const MAX_PLANS: usize = 100;
+
 /// The hosts, and the claims that wait for one.
 #[derive(Debug, Default)]
 pub(in crate::hosts) struct HostIndex {
     hosts: HashMap<ObjectKey, IndexedHost>,
-    /// Available hosts by namespace.
+    /// Available hosts without a reservation, by namespace.
     available: BTreeMap<String, AvailableHosts>,
     /// Hosts by the claim that uses them.
     used: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     reservations: HostReservations,
     waiting: WaitingClaims,
+    /// Whether all hosts and claims were listed once. Until then no claim is woken for a host.
+    is_complete: bool,
     /// Comparisons of a host with a claim, which metrics show.
     comparisons: u64,
 }
@@ -73,6 +78,11 @@ enum NextClaim {
 }
 
 impl HostIndex {
+    /// All hosts and claims were listed once.
+    pub(in crate::hosts) fn completed(&mut self) {
+        self.is_complete = true;
+    }
+
     /// Records a host and returns the claims that have to be reconciled. Versions that are older than a
     /// recorded one are ignored.
     pub(in crate::hosts) fn apply(&mut self, host: &BareMetalHost) -> Vec<ObjectKey> {
@@ -87,10 +97,10 @@ impl HostIndex {
         match self.reservations.progress(&key) {
             // The claim may not match the host any more.
             Some(BindingProgress::Planned) if !(new.is_available && was_same) => {
-                concerned.extend(self.reservations.remove(&key));
+                concerned.extend(self.end_reservation(&key));
             }
             Some(BindingProgress::Written(version)) if version <= new.version => {
-                self.reservations.remove(&key);
+                self.end_reservation(&key);
             }
             Some(_) | None => {}
         }
@@ -112,7 +122,7 @@ impl HostIndex {
 
     /// Records that a host does not exist and returns the claims that have to be reconciled.
     pub(in crate::hosts) fn remove(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
-        let reserved = self.reservations.remove(key);
+        let reserved = self.end_reservation(key);
         let used = self.unlink(key).and_then(|host| host.consumer);
         Vec::from_iter(reserved.into_iter().chain(used).collect::<BTreeSet<_>>())
     }
@@ -161,27 +171,44 @@ impl HostIndex {
             }
             choice.concerned = self.not_bound(&host);
         }
-        while let Some(host) = self.find_for(claim) {
-            match self.next_claim(claim, &host) {
-                NextClaim::Same => {
-                    let progress = BindingProgress::Started;
-                    self.reservations.insert(host.clone(), claim.clone(), progress);
-                    choice.host = Some(host);
-                    break;
-                }
+        for _ in 0..MAX_PLANS {
+            let Some(host) = self.find_for(claim) else { return choice };
+            let Some((first, host)) = self.first_claim(claim, host) else {
+                self.waiting.defer(claim.clone());
+                return choice;
+            };
+            if first == *claim {
+                self.reserve_host(host.clone(), first, BindingProgress::Started);
+                choice.host = Some(host);
+                return choice;
+            }
+            self.reserve_host(host, first.clone(), BindingProgress::Planned);
+            choice.concerned.push(first);
+        }
+        // Other tasks run before the rest.
+        choice.concerned.push(claim.clone());
+        choice
+    }
+
+    /// The claim that gets a host first if `claim` requests `host`, and the host that it gets: an older claim may
+    /// prefer another one, for which a still older claim waits. `None` if that depends on an admission that is
+    /// not known yet.
+    fn first_claim(
+        &mut self,
+        claim: &ObjectKey,
+        host: ObjectKey,
+    ) -> Option<(ObjectKey, ObjectKey)> {
+        let (mut claim, mut host) = (claim.clone(), host);
+        loop {
+            match self.next_claim(&claim, &host) {
+                NextClaim::Same => return Some((claim, host)),
+                NextClaim::Unknown => return None,
                 NextClaim::Older(older) => {
-                    // It may prefer another one.
-                    let host = self.find_for(&older).unwrap_or(host);
-                    self.reservations.insert(host, older.clone(), BindingProgress::Planned);
-                    choice.concerned.push(older);
-                }
-                NextClaim::Unknown => {
-                    self.waiting.defer(claim.clone());
-                    break;
+                    host = self.find_for(&older).unwrap_or(host);
+                    claim = older;
                 }
             }
         }
-        choice
     }
 
     /// The reference to the claim was written as this version of the host. The reservation ends when the
@@ -189,14 +216,14 @@ impl HostIndex {
     pub(in crate::hosts) fn bound(&mut self, key: &ObjectKey, host: &BareMetalHost) {
         let version = version_of(host);
         match self.hosts.get(key).is_some_and(|known| known.version >= version) {
-            true => _ = self.reservations.remove(key),
+            true => _ = self.end_reservation(key),
             false => self.reservations.set_progress(key, BindingProgress::Written(version)),
         }
     }
 
     /// The reference was not written. Returns the other waiting claims that can get the host.
     pub(in crate::hosts) fn not_bound(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
-        let reserved = self.reservations.remove(key);
+        let reserved = self.end_reservation(key);
         let is_available = self.hosts.get(key).is_some_and(|host| host.is_available);
         let mut claims = if is_available { self.waiting_for(key) } else { Vec::new() };
         claims.retain(|claim| Some(claim) != reserved.as_ref());
@@ -214,7 +241,7 @@ impl HostIndex {
         if self.hosts.get(key).is_some_and(|known| known.version > version) {
             return self.not_bound(key);
         }
-        self.reservations.remove(key);
+        self.end_reservation(key);
         if let Some(host) = self.unlink(key) {
             self.link(key.clone(), IndexedHost { is_available: false, ..host });
         }
@@ -293,12 +320,16 @@ impl HostIndex {
         }
     }
 
-    /// Waiting claims that a host matches, the oldest first.
+    /// Waiting claims that may get a host, the oldest first. Each claim is reconciled at the start anyway.
     fn waiting_for(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
-        let Some(host) = self.hosts.get(key) else { return Vec::new() };
+        let Some(host) = self.hosts.get(key).filter(|_| self.is_complete) else {
+            return Vec::new();
+        };
         let mut compared = 0;
-        let matching = self.waiting.oldest_first().filter(|(_, claim)| {
-            if claim.has_failed || !claim.request.is_in(key.namespace()) {
+        let matching = self.waiting.without_host().filter(|(name, claim)| {
+            let admitting = self.waiting.admitting(name);
+            let is_admitted = admitting.is_none_or(|names| names.contains(key.namespace()));
+            if claim.has_failed || !is_admitted || !claim.request.is_in(key.namespace()) {
                 return false;
             }
             compared += 1;
@@ -315,8 +346,7 @@ impl HostIndex {
         for (older, waiting) in self.waiting.older_than(claim) {
             let admitting = self.waiting.admitting(older);
             let is_admitted = admitting.is_none_or(|names| names.contains(key.namespace()));
-            let has_host =
-                self.reservations.host_of(older).is_some() || self.used.contains_key(older);
+            let has_host = self.used.contains_key(older);
             if waiting.has_failed
                 || has_host
                 || !is_admitted
@@ -367,9 +397,6 @@ impl HostIndex {
             })
             .find(|key| {
                 let Some(host) = self.hosts.get(key) else { return false };
-                if self.reservations.progress(key).is_some() {
-                    return false;
-                }
                 compared += 1;
                 request.matches(&host.labels)
             });
@@ -381,15 +408,58 @@ impl HostIndex {
         if let Some(claim) = &host.consumer {
             self.used.entry(claim.clone()).or_default().insert(key.clone());
         }
-        if host.is_available {
-            let hosts = self.available.entry(key.namespace().to_owned()).or_default();
-            hosts.names.insert(key.name().to_owned());
-            for (label, value) in &host.labels {
-                let names = hosts.by_label.entry((label.clone(), value.clone())).or_default();
-                names.insert(key.name().to_owned());
+        self.hosts.insert(key.clone(), host);
+        self.offer(&key);
+    }
+
+    /// Adds a host to the available ones, unless it is used or reserved.
+    fn offer(&mut self, key: &ObjectKey) {
+        let Some(host) = self.hosts.get(key).filter(|host| host.is_available) else { return };
+        if self.reservations.progress(key).is_some() {
+            return;
+        }
+        let hosts = self.available.entry(key.namespace().to_owned()).or_default();
+        hosts.names.insert(key.name().to_owned());
+        for (label, value) in &host.labels {
+            let names = hosts.by_label.entry((label.clone(), value.clone())).or_default();
+            names.insert(key.name().to_owned());
+        }
+    }
+
+    /// Removes a host from the available ones.
+    fn withdraw(&mut self, key: &ObjectKey, labels: &ObjectLabels) {
+        let Some(hosts) = self.available.get_mut(key.namespace()) else { return };
+        hosts.names.remove(key.name());
+        for (label, value) in labels {
+            let label = (label.clone(), value.clone());
+            if let Some(names) = hosts.by_label.get_mut(&label) {
+                names.remove(key.name());
+                if names.is_empty() {
+                    hosts.by_label.remove(&label);
+                }
             }
         }
-        self.hosts.insert(key, host);
+        if hosts.names.is_empty() {
+            self.available.remove(key.namespace());
+        }
+    }
+
+    /// Reserves an available host for a waiting claim.
+    fn reserve_host(&mut self, host: ObjectKey, claim: ObjectKey, progress: BindingProgress) {
+        let labels = self.hosts.get(&host).map(|host| host.labels.clone()).unwrap_or_default();
+        self.withdraw(&host, &labels);
+        self.waiting.set_has_host(&claim, true);
+        if let Some(earlier) = self.reservations.insert(host, claim, progress) {
+            self.offer(&earlier);
+        }
+    }
+
+    /// Ends the reservation of a host and returns its claim.
+    fn end_reservation(&mut self, host: &ObjectKey) -> Option<ObjectKey> {
+        let claim = self.reservations.remove(host)?;
+        self.waiting.set_has_host(&claim, false);
+        self.offer(host);
+        Some(claim)
     }
 
     fn unlink(&mut self, key: &ObjectKey) -> Option<IndexedHost> {
@@ -402,23 +472,7 @@ impl HostIndex {
                 self.used.remove(claim);
             }
         }
-        if host.is_available
-            && let Some(hosts) = self.available.get_mut(key.namespace())
-        {
-            hosts.names.remove(key.name());
-            for (label, value) in &host.labels {
-                let label = (label.clone(), value.clone());
-                if let Some(names) = hosts.by_label.get_mut(&label) {
-                    names.remove(key.name());
-                    if names.is_empty() {
-                        hosts.by_label.remove(&label);
-                    }
-                }
-            }
-            if hosts.names.is_empty() {
-                self.available.remove(key.namespace());
-            }
-        }
+        self.withdraw(key, &host.labels);
         Some(host)
     }
 }

@@ -30,12 +30,19 @@ pub(super) enum BindingProgress {
 }
 
 impl HostReservations {
-    /// Reserves a host. An earlier reservation of the claim ends.
-    pub(super) fn insert(&mut self, host: ObjectKey, claim: ObjectKey, progress: BindingProgress) {
-        if let Some(earlier) = self.by_claim.insert(claim.clone(), host.clone()) {
-            self.by_host.remove(&earlier);
+    /// Reserves a host. An earlier reservation of the claim ends; returns its host.
+    pub(super) fn insert(
+        &mut self,
+        host: ObjectKey,
+        claim: ObjectKey,
+        progress: BindingProgress,
+    ) -> Option<ObjectKey> {
+        let earlier = self.by_claim.insert(claim.clone(), host.clone());
+        if let Some(earlier) = &earlier {
+            self.by_host.remove(earlier);
         }
         self.by_host.insert(host, BindingReservation { claim, progress });
+        earlier
     }
 
     /// Ends the reservation of a host and returns its claim.

@@ -13,6 +13,8 @@ use crate::object_key::ObjectKey;
 pub(super) struct WaitingClaims {
     claims: HashMap<ObjectKey, WaitingClaim>,
     by_age: BTreeSet<ClaimAge>,
+    /// Those without a reserved host.
+    without_host: BTreeSet<ClaimAge>,
     /// Namespaces with hosts that admit claims, by the namespace of the claims. Without an entry it is not
     /// known yet.
     admissions: HashMap<String, BTreeSet<String>>,
@@ -41,18 +43,26 @@ impl WaitingClaims {
         created: Option<Timestamp>,
     ) {
         let earlier = self.claims.remove(&key);
+        let mut has_host = false;
         if let Some(earlier) = &earlier {
-            self.by_age.remove(&(earlier.created, key.clone()));
+            let age = (earlier.created, key.clone());
+            self.by_age.remove(&age);
+            has_host = !self.without_host.remove(&age);
         }
         let has_failed = earlier.is_some_and(|earlier| earlier.has_failed);
         self.by_age.insert((created, key.clone()));
+        if !has_host {
+            self.without_host.insert((created, key.clone()));
+        }
         self.claims.insert(key, WaitingClaim { request, created, has_failed });
     }
 
     /// Removes a claim. Returns the claims that left a host to an older one, which may be this.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let Some(claim) = self.claims.remove(key) else { return Vec::new() };
-        self.by_age.remove(&(claim.created, key.clone()));
+        let age = (claim.created, key.clone());
+        self.by_age.remove(&age);
+        self.without_host.remove(&age);
         self.deferred.remove(key);
         if self.claims.is_empty() {
             self.admissions.clear();
@@ -70,6 +80,16 @@ impl WaitingClaims {
         }
     }
 
+    /// Records whether a host is reserved for a claim.
+    pub(super) fn set_has_host(&mut self, key: &ObjectKey, has_host: bool) {
+        let Some(claim) = self.claims.get(key) else { return };
+        let age = (claim.created, key.clone());
+        match has_host {
+            true => _ = self.without_host.remove(&age),
+            false => _ = self.without_host.insert(age),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.claims.len()
     }
@@ -79,13 +99,18 @@ impl WaitingClaims {
         self.by_age.iter().filter_map(|(_, key)| Some((key, self.claims.get(key)?)))
     }
 
-    /// Claims that are older than a waiting one, the oldest first.
+    /// The claims without a reserved host, the oldest first.
+    pub(super) fn without_host(&self) -> impl Iterator<Item = (&ObjectKey, &WaitingClaim)> {
+        self.without_host.iter().filter_map(|(_, key)| Some((key, self.claims.get(key)?)))
+    }
+
+    /// Claims without a reserved host that are older than a waiting one, the oldest first.
     pub(super) fn older_than(
         &self,
         key: &ObjectKey,
     ) -> impl Iterator<Item = (&ObjectKey, &WaitingClaim)> {
         let created = self.claims.get(key).and_then(|claim| claim.created);
-        let older = self.by_age.range(..(created, key.clone()));
+        let older = self.without_host.range(..(created, key.clone()));
         older.filter_map(|(_, key)| Some((key, self.claims.get(key)?)))
     }
 

@@ -137,6 +137,7 @@ impl ClaimWatches {
         self.policies.ready().await;
         // Without them, all copies would seem to be missing.
         self.secrets.ready().await;
+        self.state.with_index(|index| index.completed());
     }
 
     /// Wakes claims.

@@ -117,8 +117,8 @@ fn release_text(host: &BareMetalHost) -> String {
 
 /// Releases hosts whose claim does not exist, because someone removed its finalizer.
 ///
-/// A host may also be restored before its claim. So an image is removed only if this process has seen that
-/// the claim was deleted. Otherwise the missing claim is reported.
+/// A host may also be created or restored before its claim. So it is released only if this process has seen
+/// that the claim was deleted. Otherwise the missing claim is reported.
 pub(super) struct MissingClaimReconciler {
     pub(super) release: HostRelease,
 }
@@ -153,10 +153,9 @@ impl MissingClaimReconciler {
         }
         let state = &self.release.watches.state;
         let was_deleted = state.with_index(|index| index.has_deleted_claim(&key));
-        let has_image = host.spec.image.is_some() || host.spec.custom_deploy.is_some();
         let events = &self.release.events;
         // Objects that are moved to another cluster are paused.
-        if host.annotation(PAUSED).is_some() || (has_image && !was_deleted) {
+        if host.annotation(PAUSED).is_some() || !was_deleted {
             let note = format!(
                 "the claim {claim}, which uses the host, does not exist; create it, or remove \
                  the image and spec.consumerRef of the host"

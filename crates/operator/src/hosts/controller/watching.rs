@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watches and caches. One object that cannot be read is reported and does not affect others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -13,7 +14,6 @@ use kube::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::compact_store::{CompactStore, CompactStoreWriter};
@@ -81,31 +81,66 @@ fn readable<K: WatchedKind>(
 #[derive(Clone)]
 pub(super) struct ObjectWakers {
     /// `None` is all namespaces.
-    senders: Vec<(Option<String>, mpsc::UnboundedSender<ObjectKey>)>,
+    pending: Vec<(Option<String>, Arc<PendingObjects>)>,
+}
+
+/// Objects to be reconciled, each once, so that their number is bounded however often they are woken.
+#[derive(Default)]
+struct PendingObjects(Mutex<PendingState>);
+
+#[derive(Default)]
+struct PendingState {
+    keys: BTreeSet<ObjectKey>,
+    /// The task that waits for keys.
+    task: Option<Waker>,
+}
+
+impl PendingObjects {
+    fn insert(&self, key: ObjectKey) {
+        let mut state = self.lock();
+        state.keys.insert(key);
+        if let Some(task) = state.task.take() {
+            task.wake();
+        }
+    }
+
+    fn poll_next(&self, task: &Context<'_>) -> Poll<Option<ObjectKey>> {
+        let mut state = self.lock();
+        match state.keys.pop_first() {
+            Some(key) => Poll::Ready(Some(key)),
+            None => {
+                state.task = Some(task.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PendingState> {
+        // The state is consistent after every statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Requests of one controller.
 pub(super) type WakeStream = BoxStream<'static, ObjectKey>;
 
 impl ObjectWakers {
-    /// One sender and one stream for each watched namespace, in the order of
-    /// [`ControllerContext::watched_apis`].
+    /// One stream for each watched namespace, in the order of [`ControllerContext::watched_apis`].
     pub(super) fn new(context: &ControllerContext) -> (Self, Vec<WakeStream>) {
-        let (mut senders, mut streams) = (Vec::new(), Vec::new());
+        let (mut all, mut streams) = (Vec::new(), Vec::new());
         for namespace in namespaces(context) {
-            let (sender, mut receiver) = mpsc::unbounded_channel();
-            senders.push((namespace, sender));
-            let stream: WakeStream = stream::poll_fn(move |task| receiver.poll_recv(task)).boxed();
+            let pending = Arc::new(PendingObjects::default());
+            all.push((namespace, Arc::clone(&pending)));
+            let stream: WakeStream = stream::poll_fn(move |task| pending.poll_next(task)).boxed();
             streams.push(stream);
         }
-        (Self { senders }, streams)
+        (Self { pending: all }, streams)
     }
 
-    /// Requests a look at an object, if its namespace is watched.
+    /// Requests the reconciliation of an object, if its namespace is watched.
     pub(super) fn wake(&self, key: &ObjectKey) {
-        if let Some(sender) = watched(&self.senders, key.namespace()) {
-            // An error means that the controller has ended.
-            let _ = sender.send(key.clone());
+        if let Some(pending) = watched(&self.pending, key.namespace()) {
+            pending.insert(key.clone());
         }
     }
 }

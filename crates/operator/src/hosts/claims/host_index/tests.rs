@@ -47,10 +47,17 @@ fn at(second: i64) -> Option<Timestamp> {
     Some(Timestamp::from_second(second).unwrap())
 }
 
+/// An index of which all objects were listed.
+fn complete_index() -> HostIndex {
+    let mut index = HostIndex::default();
+    index.completed();
+    index
+}
+
 /// An index in which `infra` admits the claims of `team`, with claims that wait for any host, the oldest
 /// first.
 fn index_with(claims: &[&str]) -> HostIndex {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     for (age, name) in claims.iter().enumerate() {
         index.wait(claim(name), request(json!({})), at(i64::try_from(age).unwrap()));
     }
@@ -132,7 +139,7 @@ fn the_oldest_claim_gets_a_host_first() {
 
 #[test]
 fn an_older_claim_only_gets_hosts_that_it_can_use() {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     let other = ObjectKey::new("other", "o");
     index.wait(other.clone(), request(json!({})), at(1));
     index.wait(claim("rack"), request(labels(&[("rack", "2")])), at(2));
@@ -237,7 +244,7 @@ fn a_failed_binding_offers_the_host_again() {
 
 #[test]
 fn only_admitted_namespaces_and_matching_hosts_are_used() {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     index.apply(&host("a", 1, json!({"metadata/labels": {"rack": "1", "gpu": ""}})));
     index.apply(&host("b", 1, json!({"metadata/labels": {"rack": "2"}})));
     index.apply(&host(
@@ -282,7 +289,7 @@ fn only_admitted_namespaces_and_matching_hosts_are_used() {
 
 #[test]
 fn hosts_of_deleted_claims_are_known_until_they_are_released() {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     index.apply(&host("a", 1, used_by("c")));
     assert!(!index.has_deleted_claim(&key("a")));
     assert_eq!(index.claim_deleted(&claim("d")), []);
@@ -298,7 +305,7 @@ fn hosts_of_deleted_claims_are_known_until_they_are_released() {
 
 #[test]
 fn the_failure_domain_is_preferred() {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     let domain = |name: &str| json!({"metadata/labels": {"infrastructure.cluster.x-k8s.io/failure-domain": name}});
     index.apply(&host("a", 1, json!({})));
     index.apply(&host("b", 1, domain("east")));
@@ -315,7 +322,7 @@ fn the_failure_domain_is_preferred() {
 
 #[test]
 fn claims_are_woken_by_what_concerns_them() {
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     let applied = |index: &mut HostIndex, version: u64, changes: Value| {
         index.apply(&host("a", version, changes))
     };
@@ -357,7 +364,7 @@ fn claims_are_woken_by_what_concerns_them() {
 fn a_change_costs_few_comparisons() {
     const HOSTS: u64 = 10_000;
     const CLAIMS: u64 = 500;
-    let mut index = HostIndex::default();
+    let mut index = complete_index();
     let rack = |number: u64| json!({"metadata/labels": {"rack": (number % 100).to_string()}});
     for number in 0..HOSTS {
         index.apply(&host(&format!("h{number}"), 1, rack(number)));
@@ -411,4 +418,55 @@ fn a_change_costs_few_comparisons() {
         assert_eq!(reserve(index, "x").as_deref(), Some("h3"));
     });
     assert_eq!(compared, 1);
+}
+
+/// A young claim plans a host for an older one, which prefers the host that the oldest needs.
+#[test]
+fn an_older_claim_does_not_take_the_only_host_of_the_oldest() {
+    let mut index = complete_index();
+    let east =
+        json!({"metadata/labels": {"infrastructure.cluster.x-k8s.io/failure-domain": "east"}});
+    index.apply(&host("a", 1, json!({})));
+    index.apply(&host("e", 1, east));
+    let only_east = labels(&[("infrastructure.cluster.x-k8s.io/failure-domain", "east")]);
+    index.wait(claim("oldest"), request(only_east), at(0));
+    index.wait(claim("older"), request(json!({"failureDomain": "east"})), at(1));
+    index.wait(claim("young"), request(json!({})), at(2));
+    index.admit("team", &infra());
+    index.reserve(&claim("young"));
+    assert_eq!(reserve(&mut index, "oldest").as_deref(), Some("e"));
+    assert_eq!(reserve(&mut index, "older").as_deref(), Some("a"));
+}
+
+/// The youngest claim is reconciled first: hosts are planned for all others, in parts.
+#[test]
+fn many_claims_and_hosts_cost_little_each() {
+    const COUNT: u32 = 3000;
+    let mut index = complete_index();
+    for number in 0..COUNT {
+        index.wait(claim(&number.to_string()), request(json!({})), at(number.into()));
+        index.apply(&host(&number.to_string(), 1, json!({})));
+    }
+    index.admit("team", &infra());
+    let youngest = claim(&(COUNT - 1).to_string());
+    let mut rounds = 0;
+    loop {
+        let choice = index.reserve(&youngest);
+        rounds += 1;
+        assert!(choice.concerned.len() <= MAX_PLANS + 1);
+        if choice.host.is_some() {
+            break;
+        }
+    }
+    assert!(rounds <= COUNT as usize / MAX_PLANS + 1, "{rounds}");
+    assert!(index.comparisons() < u64::from(COUNT) * u64::from(COUNT), "{}", index.comparisons());
+}
+
+#[test]
+fn no_claim_is_woken_before_all_objects_are_known() {
+    let mut index = HostIndex::default();
+    index.wait(claim("c"), request(json!({})), at(0));
+    assert_eq!(index.apply(&host("a", 1, json!({}))), []);
+    index.completed();
+    assert_eq!(index.apply(&host("b", 1, json!({}))), [claim("c")]);
 }
