@@ -409,7 +409,11 @@ async fn a_host_is_released_although_the_finalizer_of_its_claim_was_removed() {
     // As the event advises.
     lab.hosts.edit("a", json!({"image": null, "consumerRef": null})).await;
     lab.hosts.until("a", "free", is_free).await;
+    // The next claim does not get the Secrets of the last one.
+    lab.create_claim("next", json!({"image": image()})).await;
+    lab.until_condition("next", "Ready", "True ").await;
     assert_eq!(lab.copies().await, Vec::<String>::new());
+    lab.release("next").await;
     lab.end(&["a"]).await;
 }
 

@@ -89,7 +89,8 @@ fn first_states(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
             if !was_managed {
                 return Some(change().release(None));
             }
-            Some(back_off::wait(view, now).unwrap_or(HostAction::Call(HostVerb::Delete)))
+            let wait = back_off::wait(view, now).filter(|_| !deletion::is_forced_now(view));
+            Some(wait.unwrap_or(HostAction::Call(HostVerb::Delete)))
         }
         State::Other(_) => Some(HostAction::Wait { after: None }),
         State::Registering

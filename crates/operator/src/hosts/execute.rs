@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
-use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, HostRebootMode};
+use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, FORCE_DELETE, HostRebootMode};
 use kube_resources::hosts::bare_metal_host::{
     AutomatedCleaningMode, BareMetalHost, HostInspectionMode,
 };
@@ -24,8 +24,9 @@ use super::decide::{
 };
 use super::provisioner::{
     AdoptionRequest, BmcAccess, DeprovisionRequest, HostDeployRequest, HostProvisioner,
-    InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest, ProvisionerFailureKind,
-    PullSecret, RegistrationRequest, ServicingRequest, VerbOutcome, VerbStop,
+    InspectionRequest, ManagedHost, NodeRemovalScope, PowerOffRequest, PreparationRequest,
+    ProvisionerFailureKind, PullSecret, RegistrationRequest, ServicingRequest, VerbOutcome,
+    VerbStop,
 };
 
 /// Name of the inspection mode that queries the BMC; it is newer than the schema.
@@ -216,6 +217,7 @@ pub async fn execute(
                 mode: mode.clone(),
                 is_forced: is_retry,
                 aborts_operations: false,
+                aborts_cleaning: false,
             };
             provisioner.power_off(&host, &request).await.map(nothing)
         }
@@ -224,6 +226,7 @@ pub async fn execute(
                 mode: HostRebootMode::Hard,
                 is_forced: is_retry,
                 aborts_operations: true,
+                aborts_cleaning: view.memory.aborts_cleaning,
             };
             provisioner.power_off(&host, &request).await.map(nothing)
         }
@@ -240,7 +243,14 @@ pub async fn execute(
         }
         HostVerb::DetachDataImage => provisioner.detach_data_image(&host).await.map(nothing),
         HostVerb::Detach { is_forced } => provisioner.detach(&host, *is_forced).await.map(nothing),
-        HostVerb::Delete => provisioner.delete(&host).await.map(nothing),
+        HostVerb::Delete => {
+            let scope = match view.host.annotation(FORCE_DELETE) {
+                Some(_) => NodeRemovalScope::Forced,
+                None if view.memory.aborts_cleaning => NodeRemovalScope::Everything,
+                None => NodeRemovalScope::AllButErasure,
+            };
+            provisioner.delete(&host, scope).await.map(nothing)
+        }
     }
 }
 
@@ -288,6 +298,9 @@ fn registration_request(
             Some(HostErrorType::Registration | HostErrorType::ProvisionedRegistration)
         ),
         needs_ramdisk,
+        is_new_host: *state == State::Registering
+            && !runs_foreign_system
+            && status.provisioning.id.is_empty(),
         ramdisk: contents.ramdisk.clone(),
         ramdisk_network_data: ramdisk_network_data(contents)?,
     })

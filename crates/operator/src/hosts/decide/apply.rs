@@ -14,7 +14,7 @@ use kube_resources::hosts::host_status::{
 
 use super::super::provisioner::{
     BmcAddressChange, HostObservation, ProvisionerFailure, ProvisionerFailureKind, ProvisionerWait,
-    VerbOutcome, VerbStop,
+    ProvisionerWaitReason as Reason, VerbOutcome, VerbStop,
 };
 use super::action::{HostUpdate, HostVerb, NextPass, VerbValue};
 use super::firmware::FirmwareRequest;
@@ -22,6 +22,9 @@ use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
 use super::{SECRET_POLL, back_off, bmc_address, deployment_failures, firmware};
 
+/// Where errors of Ferrite refer to if a BMC rejects the credentials (`DriverError`), and the start of it.
+const SERVICE_CREDENTIALS: &str = "the user name and password in driver_info";
+const CREDENTIALS: &str = "the user name and password";
 /// When a service that is not ready is tried again.
 const NOT_READY_WAIT: Duration = Duration::from_secs(30);
 /// When a busy node is looked at again.
@@ -40,6 +43,11 @@ pub fn apply(
     now: Timestamp,
 ) -> HostUpdate {
     let mut change = StatusChange::new(view, now);
+    change.memory.is_service_down = matches!(outcome, Err(VerbStop::NotReady { .. }));
+    if *verb == HostVerb::Delete && is_deletion_forced(view) && view.memory.forced_since.is_none() {
+        change.memory.forced_since = Some(now);
+        change.clear_error();
+    }
     let next = match outcome {
         Ok(value) => done(&mut change, verb, value),
         Err(stop) => stopped(&mut change, verb, stop),
@@ -47,16 +55,46 @@ pub fn apply(
     if view.is_deleting() {
         record_deletion_call(&mut change);
     }
-    let is_forced_delete =
-        *verb == HostVerb::Delete && view.annotations().contains_key(FORCE_DELETE);
-    let next = match change.memory.blocked.is_some() && is_forced_delete {
+    // The removal of the node is not tried again.
+    let has_failed = change.memory.blocked.is_some() || !change.status.error_message.is_empty();
+    let is_last_attempt = *verb == HostVerb::Delete
+        && ((has_failed && is_deletion_forced(view))
+            || (change.memory.is_service_down && view.was_never_registered()));
+    let next = match is_last_attempt {
         true => NextPass::Now,
         false => next,
     };
     change.finish(next)
 }
 
+fn is_deletion_forced(view: &HostView<'_>) -> bool {
+    view.is_deleting() && view.annotations().contains_key(FORCE_DELETE)
+}
+
+/// Names the Secret where the service names its own fields.
+fn in_terms_of_the_host(view: &HostView<'_>, stop: VerbStop) -> VerbStop {
+    let Some(bmc) = view.host.spec.bmc.as_ref().filter(|bmc| !bmc.credentials_name.is_empty())
+    else {
+        return stop;
+    };
+    let secret =
+        format!("{CREDENTIALS} in the Secret {} (spec.bmc.credentialsName)", bmc.credentials_name);
+    let replaced = |text: &str| text.replace(SERVICE_CREDENTIALS, &secret);
+    match stop {
+        VerbStop::Failed(failure) => VerbStop::failed(failure.kind, replaced(&failure.message)),
+        VerbStop::InProgress(ref wait) => {
+            let failure = wait.failure.as_deref().map(replaced);
+            stop.with_failure(failure)
+        }
+        VerbStop::Busy { reason } => VerbStop::Busy { reason: replaced(&reason) },
+        VerbStop::NeedsRegistration | VerbStop::NotReady { .. } | VerbStop::MissingInput { .. } => {
+            stop
+        }
+    }
+}
+
 fn stopped(change: &mut StatusChange<'_>, verb: &HostVerb, stop: VerbStop) -> NextPass {
+    let stop = in_terms_of_the_host(change.view, stop);
     let is_removal = matches!(verb, HostVerb::Delete | HostVerb::Detach { .. });
     let text = stop.to_string();
     match stop {
@@ -114,14 +152,29 @@ fn in_progress(change: &mut StatusChange<'_>, verb: &HostVerb, wait: Provisioner
     if wait.is_changed {
         change.clear_error();
         started(change, verb);
+    } else if is_recovery(verb, &wait) {
+        // If the removal fails again, that is a new failure, and the next attempt is later.
+        change.clear_error();
     }
-    let after = match change.view.policy.are_changes_reported && wait.reason.is_reported() {
+    let is_provision = matches!(verb, HostVerb::Provision { .. });
+    if is_provision && matches!(wait.reason, Reason::Deploying | Reason::Aborting) {
+        change.memory.is_deployment_started = true;
+    }
+    // The end of a lock is not reported.
+    let is_reported = wait.reason.is_reported() && !is_deletion_forced(change.view);
+    let after = match change.view.policy.are_changes_reported && is_reported {
         true => NOTIFIED_WAIT,
         false => wait.retry_after,
     };
     let next = jitter(change, after);
     change.memory.wait = Some(wait);
     next
+}
+
+/// Whether what is left of a failed deployment is removed before the operation can start.
+fn is_recovery(verb: &HostVerb, wait: &ProvisionerWait) -> bool {
+    matches!(verb, HostVerb::Inspect { .. } | HostVerb::Prepare)
+        && wait.reason == Reason::Undeploying
 }
 
 /// Effects of an operation that was started.

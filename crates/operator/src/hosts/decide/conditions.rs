@@ -23,7 +23,7 @@ pub(super) fn refresh(
     now: Timestamp,
 ) {
     let mut values = vec![
-        (host::MANAGEABLE, manageable(status, memory)),
+        (host::MANAGEABLE, manageable(status, memory, view.is_deleting())),
         (host::AVAILABLE_FOR_PROVISIONING, available(status)),
         (host::PROVISIONED, provisioned(status)),
         (host::READY, ready(status)),
@@ -55,7 +55,7 @@ fn fails(reason: &'static str, message: &str) -> Value {
     (ConditionStatus::False, reason, message.to_owned())
 }
 
-fn manageable(status: &BareMetalHostStatus, memory: &HostMemory) -> Value {
+fn manageable(status: &BareMetalHostStatus, memory: &HostMemory, is_deleting: bool) -> Value {
     use HostProvisioningState as State;
     let is_registration_error = matches!(
         status.error_type,
@@ -70,6 +70,10 @@ fn manageable(status: &BareMetalHostStatus, memory: &HostMemory) -> Value {
             fails(host_reason::REGISTRATION_FAILED, &status.error_message)
         }
         State::Registering => fails(host_reason::REGISTERING, ""),
+        _ if status.provisioning.id.is_empty() => match is_deleting {
+            true => fails(host_reason::NOT_MANAGED, "the host is not registered"),
+            false => fails(host_reason::REGISTERING, ""),
+        },
         _ if memory.observation.is_some_and(|seen| seen.has_power_failure) => {
             fails(host_reason::POWER_FAILURE, "the service cannot reach the BMC")
         }
@@ -151,15 +155,19 @@ fn progressing(status: &BareMetalHostStatus, memory: &HostMemory, now: Timestamp
         | State::Provisioned
         | State::ExternallyProvisioned
         | State::Other(_) => {
-            let message = memory.blocked.as_deref().unwrap_or_default();
-            return fails(host_reason::NOT_PROGRESSING, message);
+            // A change of the power state, or a registration after a change of the settings.
+            let message = match memory.wait.is_some() || memory.blocked.is_some() {
+                true => progress_message(status, memory, now),
+                false => String::new(),
+            };
+            return fails(host_reason::NOT_PROGRESSING, &message);
         }
     };
     (ConditionStatus::True, reason, progress_message(status, memory, now))
 }
 
-/// What is waited for, the step, and for how many minutes. Seconds would cause a write at every
-/// look.
+/// What is waited for, the step, the last failure, and for how many minutes. Seconds would cause a
+/// write at every look.
 fn progress_message(status: &BareMetalHostStatus, memory: &HostMemory, now: Timestamp) -> String {
     let mut parts = Vec::new();
     if status.operational_status == OperationalStatus::Delayed {
@@ -170,6 +178,7 @@ fn progress_message(status: &BareMetalHostStatus, memory: &HostMemory, now: Time
     } else if let Some(wait) = &memory.wait {
         parts.push(wait.reason.as_str().to_owned());
         parts.extend(wait.step.as_ref().map(|step| format!("step {step}")));
+        parts.extend(wait.failure.as_ref().map(|failure| format!("last failure: {failure}")));
     }
     let minutes = memory.wait_since.map(|since| now.duration_since(since).as_mins());
     if let Some(minutes) = minutes.filter(|minutes| *minutes > 0) {

@@ -5,7 +5,10 @@
 //! skipped if calls fail for [`HostLimits::deletion_failure_limit`] without interruption, or if it takes
 //! longer than [`HostLimits::deletion_limit`]. The annotation
 //! [`FORCE_DELETE`](kube_resources::hosts::annotations::FORCE_DELETE) skips all stages but the removal of
-//! the node, which is tried once.
+//! the node: it aborts all operations, and is tried until a request fails or two minutes have passed.
+//!
+//! Automated cleaning after an image was removed ends first, because it erases the data of the user. Cleaning
+//! before the first deployment is aborted.
 //!
 //! [`HostLimits::deletion_failure_limit`]: super::HostLimits::deletion_failure_limit
 //! [`HostLimits::deletion_limit`]: super::HostLimits::deletion_limit
@@ -14,8 +17,11 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::{DetachedDeleteAction, FORCE_DELETE, detach_request};
-use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
+use kube_resources::hosts::host_status::{
+    HostCredentialsStatus, HostProvisioningState, OperationalStatus,
+};
 
+use super::super::provisioner::ProvisionerWaitReason;
 use super::action::{HostAction, HostEvent};
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
@@ -55,6 +61,11 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
     let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;
     match view.state() {
         State::Unset | State::Unmanaged | State::Registering => enter(State::Deleting),
+        State::Provisioning if is_cleaned_before_deployment(view) => {
+            let mut change = StatusChange::new(view, now);
+            change.memory.aborts_cleaning = true;
+            Some(change.enter(State::PoweringOffBeforeDelete))
+        }
         State::Provisioning | State::Provisioned => enter(State::Deprovisioning),
         State::Deprovisioning if is_unreachable(view) => enter(State::Deleting),
         State::Deprovisioning if gives_up || has_failed_often => {
@@ -68,8 +79,14 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
         {
             enter(State::Deleting)
         }
-        State::Deleting if gives_up || (is_forced && is_blocked(view)) => {
+        State::Deleting if gives_up || (is_blocked(view) && is_forced_by_call(view)) => {
             Some(StatusChange::new(view, now).release(Some(abandoned(view))))
+        }
+        State::Deleting if view.was_never_registered() && view.memory.is_service_down => {
+            // Without an attempt to register it the service has no node of the host.
+            let was_tried = view.status.tried_credentials != HostCredentialsStatus::default();
+            let event = was_tried.then(|| abandoned(view));
+            Some(StatusChange::new(view, now).release(event))
         }
         State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting => None,
         State::MatchProfile
@@ -88,6 +105,24 @@ fn is_unreachable(view: &HostView<'_>) -> bool {
         && !matches!(view.companions.bmc_access, BmcAccessState::Usable { .. })
 }
 
+/// Whether the node is cleaned before the image is deployed. Every earlier image was removed, and its data
+/// erased, before the host could be provisioned again.
+fn is_cleaned_before_deployment(view: &HostView<'_>) -> bool {
+    let wait = view.memory.wait.as_ref();
+    wait.is_some_and(|wait| wait.reason == ProvisionerWaitReason::Cleaning)
+        && !view.memory.is_deployment_started
+}
+
+/// Whether the removal by force was tried. An earlier failure does not count.
+fn is_forced_by_call(view: &HostView<'_>) -> bool {
+    view.annotations().contains_key(FORCE_DELETE) && view.memory.forced_since.is_some()
+}
+
+/// Whether the removal by force starts with the next call, at once.
+pub(super) fn is_forced_now(view: &HostView<'_>) -> bool {
+    view.annotations().contains_key(FORCE_DELETE) && view.memory.forced_since.is_none()
+}
+
 fn is_blocked(view: &HostView<'_>) -> bool {
     !view.status.error_message.is_empty() || view.memory.blocked.is_some()
 }
@@ -100,9 +135,10 @@ fn is_stage_over(view: &HostView<'_>, now: Timestamp) -> bool {
             Duration::try_from(now.duration_since(since)).unwrap_or_default() > limit
         })
     };
-    let is_forced = view.annotations().contains_key(FORCE_DELETE);
-    let stage_limit = if is_forced { FORCED_LIMIT } else { view.policy.deletion_limit };
-    is_longer_ago(memory.deletion_stage_since, stage_limit)
+    if view.annotations().contains_key(FORCE_DELETE) {
+        return is_longer_ago(memory.forced_since, FORCED_LIMIT);
+    }
+    is_longer_ago(memory.deletion_stage_since, view.policy.deletion_limit)
         || (is_blocked(view)
             && is_longer_ago(memory.deletion_failing_since, view.policy.deletion_failure_limit))
 }
@@ -110,13 +146,26 @@ fn is_stage_over(view: &HostView<'_>, now: Timestamp) -> bool {
 /// The host goes although its node could not be removed.
 fn abandoned(view: &HostView<'_>) -> HostEvent {
     let cause = match (&view.memory.blocked, view.status.error_message.as_str()) {
-        (Some(reason), _) => reason.as_str(),
-        (None, "") => "the time limit was reached",
-        (None, error) => error,
+        (Some(reason), _) => reason.clone(),
+        (None, "") => match &view.memory.wait {
+            Some(wait) => match &wait.failure {
+                Some(failure) => format!("the time limit was reached; last failure: {failure}"),
+                None => format!("the time limit was reached while {}", wait.reason.as_str()),
+            },
+            None => "the time limit was reached".to_owned(),
+        },
+        (None, error) => error.to_owned(),
     };
-    let id = view.node_id();
+    let metadata = &view.host.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    // Nodes of hosts have this name at the service.
+    let name = format!("{namespace}~{}", metadata.name.as_deref().unwrap_or_default());
+    let node = match view.node_id() {
+        "" => format!("a node named {name}"),
+        id => format!("node {id} ({name})"),
+    };
     HostEvent::new(
         "DeletionForced",
-        format!("The host was deleted, but node {id:?} may remain in the service: {cause}"),
+        format!("The host was deleted, but {node} may remain in the service: {cause}"),
     )
 }

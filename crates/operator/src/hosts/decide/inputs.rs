@@ -11,7 +11,9 @@ use kube_resources::hosts::data_image::DataImage;
 use kube_resources::hosts::hardware_data::HardwareDetails;
 use kube_resources::hosts::host_firmware_components::HostFirmwareComponents;
 use kube_resources::hosts::host_firmware_settings::HostFirmwareSettings;
-use kube_resources::hosts::host_status::{BareMetalHostStatus, HostProvisioningState};
+use kube_resources::hosts::host_status::{
+    BareMetalHostStatus, HostCredentialsStatus, HostProvisioningState,
+};
 use kube_resources::hosts::host_update_policy::HostUpdatePolicySpec;
 use kube_resources::hosts::names::HOST_FINALIZER;
 
@@ -112,14 +114,22 @@ pub struct HostMemory {
     pub started_settings: Option<SettingsVersion>,
     /// The BIOS settings that were applied last, until their status has them.
     pub applied_settings: Option<SettingsVersion>,
+    /// Whether the deployment in progress was started, so that the disks may have data of the user.
+    pub is_deployment_started: bool,
+    /// Whether the deletion aborts automated cleaning, because there are no data of a user to erase.
+    pub aborts_cleaning: bool,
     /// The operation in progress.
     pub wait: Option<ProvisionerWait>,
     /// Since when the operation in progress is waited for.
     pub wait_since: Option<Timestamp>,
     /// Why the service or the node cannot be used now.
     pub blocked: Option<String>,
+    /// Whether the service could not be used at the last call.
+    pub is_service_down: bool,
     /// First call of the current stage of a deletion.
     pub deletion_stage_since: Option<Timestamp>,
+    /// First call that removes the node by force.
+    pub forced_since: Option<Timestamp>,
     /// Since when the calls of a deletion fail without interruption, also over several stages.
     pub deletion_failing_since: Option<Timestamp>,
     /// Power state and health, read in this pass.
@@ -191,6 +201,12 @@ impl<'a> HostView<'a> {
 
     pub(super) fn generation(&self) -> Option<i64> {
         self.host.metadata.generation
+    }
+
+    /// Whether the service never had a verified node of the host.
+    pub(super) fn was_never_registered(&self) -> bool {
+        self.node_id().is_empty()
+            && self.status.good_credentials == HostCredentialsStatus::default()
     }
 
     pub(super) fn is_paused(&self) -> bool {

@@ -61,9 +61,21 @@ fn steady(view: &HostView<'_>, now: Timestamp) -> HostAction {
         let mut change = StatusChange::new(view, now);
         change.clear_error();
         change.status.error_count = 0;
+        end_wait(&mut change);
+        return change.pause(after);
+    }
+    if view.memory.wait.is_some() {
+        let mut change = StatusChange::new(view, now);
+        end_wait(&mut change);
         return change.pause(after);
     }
     HostAction::Wait { after }
+}
+
+/// What was waited for has ended without another call.
+fn end_wait(change: &mut StatusChange<'_>) {
+    change.memory.wait = None;
+    change.memory.wait_since = None;
 }
 
 /// Changes firmware when the host is about to be powered on, until it is done or withdrawn.

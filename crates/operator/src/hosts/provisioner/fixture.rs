@@ -22,8 +22,9 @@ use super::outcome::{
 };
 use super::requests::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
-    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
-    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
+    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope,
+    PowerOffRequest, PreparationRequest, RegistrationAttempt, RegistrationRequest,
+    ServicingRequest,
 };
 
 const REGISTRATION_WAIT: Duration = Duration::from_secs(5);
@@ -170,8 +171,9 @@ impl FixtureHost {
             return Ok(());
         }
         self.running = Some(operation);
-        let step = None;
-        Err(VerbStop::InProgress(ProvisionerWait { reason, step, retry_after, is_changed: true }))
+        let (step, failure, is_changed) = (None, None, true);
+        let wait = ProvisionerWait { reason, step, failure, retry_after, is_changed };
+        Err(VerbStop::InProgress(wait))
     }
 
     fn change_power(&mut self, is_on: bool) -> VerbOutcome<()> {
@@ -305,7 +307,7 @@ impl HostProvisioner for FixtureProvisioner {
         })
     }
 
-    async fn delete(&self, host: &ManagedHost) -> VerbOutcome<()> {
+    async fn delete(&self, host: &ManagedHost, _scope: NodeRemovalScope) -> VerbOutcome<()> {
         self.run(host, "delete", FixtureHost::remove)
     }
 

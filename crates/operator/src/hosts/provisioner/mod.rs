@@ -19,8 +19,8 @@ pub use outcome::{
 pub use requests::{
     AdoptionRequest, BmcAccess, BmcAddressChange, BmcAddressCheck, BmcEventRequest,
     DeprovisionRequest, FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth,
-    HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
-    PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
+    HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope, PowerOffRequest,
+    PreparationRequest, PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 
 use crate::object_key::ObjectKey;
@@ -68,7 +68,7 @@ pub trait HostProvisioner: Send + Sync {
     ) -> VerbOutcome<()>;
 
     /// Removes the host from the service. The host keeps running.
-    async fn delete(&self, host: &ManagedHost) -> VerbOutcome<()>;
+    async fn delete(&self, host: &ManagedHost, scope: NodeRemovalScope) -> VerbOutcome<()>;
 
     /// Like [`HostProvisioner::delete`], for a host that is not deleted. With `is_forced` running
     /// operations are aborted.

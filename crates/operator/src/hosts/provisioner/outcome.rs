@@ -50,6 +50,8 @@ pub struct ProvisionerWait {
     pub reason: ProvisionerWaitReason,
     /// The step, as the service names it.
     pub step: Option<String>,
+    /// The last failure, if the service repeats what failed.
+    pub failure: Option<String>,
     /// When to call again, unless an event arrives.
     pub retry_after: Duration,
     /// Whether this call started or changed something.
@@ -243,7 +245,16 @@ impl VerbStop {
             | Reason::Undeploying
             | Reason::RamdiskImage => LONG_WAIT,
         };
-        Self::InProgress(ProvisionerWait { reason, step, retry_after, is_changed })
+        Self::InProgress(ProvisionerWait { reason, step, failure: None, retry_after, is_changed })
+    }
+
+    /// Adds the last failure of a running operation.
+    #[must_use]
+    pub fn with_failure(mut self, failure: Option<String>) -> Self {
+        if let Self::InProgress(wait) = &mut self {
+            wait.failure = failure;
+        }
+        self
     }
 
     /// The request only leads to the state from which the operation starts later.

@@ -89,6 +89,9 @@ pub struct RegistrationRequest {
     pub restart_on_failure: bool,
     /// Whether the host boots a ramdisk in its state.
     pub needs_ramdisk: bool,
+    /// Whether the host was never registered and runs no system. A node with its name is then that of
+    /// an earlier host which was deleted.
+    pub is_new_host: bool,
     /// The ramdisk that was built for the host.
     pub ramdisk: Option<PreprovisioningImageStatus>,
     /// Network configuration of the ramdisk.
@@ -251,6 +254,20 @@ pub struct PowerOffRequest {
     pub is_forced: bool,
     /// Abort operations that wait for the ramdisk, because the host is deleted afterwards.
     pub aborts_operations: bool,
+    /// Abort also automated cleaning, because there are no data of a user to erase.
+    pub aborts_cleaning: bool,
+}
+
+/// Which operations the removal of a node aborts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeRemovalScope {
+    /// Those that wait for the ramdisk, except automated cleaning, which erases the data of the last
+    /// user.
+    AllButErasure,
+    /// Those that wait for the ramdisk.
+    Everything,
+    /// All: a node whose operation cannot be aborted is removed all the same, unless it is locked.
+    Forced,
 }
 
 /// Power state, power failure and health.

@@ -38,6 +38,8 @@ pub(crate) struct HostLab {
     pub(crate) provisioner: Arc<dyn HostProvisioner>,
     pub(crate) now: Timestamp,
     pub(crate) events: Vec<&'static str>,
+    /// The texts of the events.
+    pub(crate) event_texts: Vec<String>,
     /// States in the order in which they were entered.
     pub(crate) states: Vec<String>,
     /// Generations of BIOS settings in the order in which they were applied.
@@ -72,6 +74,7 @@ impl HostLab {
             provisioner,
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             events: Vec::new(),
+            event_texts: Vec::new(),
             states: Vec::new(),
             applied_settings: Vec::new(),
             is_gone: false,
@@ -192,6 +195,7 @@ impl HostLab {
             self.is_gone = true;
         }
         self.events.extend(update.events.iter().map(|event| event.reason));
+        self.event_texts.extend(update.events.into_iter().map(|event| event.message));
         self.memory = update.memory;
         update.next
     }

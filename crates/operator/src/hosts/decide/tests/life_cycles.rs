@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::lab::HostLab;
 use crate::hosts::decide::DEPLOYMENT_FAILED;
 use crate::hosts::provisioner::fixture::FixtureProvisioner;
-use crate::hosts::provisioner::{ProvisionerFailureKind as Kind, VerbStop};
+use crate::hosts::provisioner::{ProvisionerFailureKind as Kind, ProvisionerWaitReason, VerbStop};
 
 const HOST: (&str, &str) = ("lab", "host-1");
 
@@ -558,5 +558,164 @@ async fn a_deleted_host_whose_new_bmc_address_is_rejected_is_deprovisioned() {
             assert!(calls.contains(&verb), "{verb} is missing in {calls:?}");
         }
         assert!(!fixture.knows(HOST) && !lab.events.contains(&"DeletionForced"));
+    }
+}
+
+/// The service repeats an operation that failed.
+fn repeated(reason: ProvisionerWaitReason) -> VerbStop {
+    let failure = "the BMC does not respond (next attempt at 2027-01-15T08:00:10Z)";
+    VerbStop::running(reason, None).with_failure(Some(failure.to_owned()))
+}
+
+#[tokio::test]
+async fn the_last_failure_of_a_repeated_operation_is_shown() {
+    let (mut lab, fixture) = available().await;
+    fixture.inject(HOST, "power_off", [repeated(ProvisionerWaitReason::Power)]);
+    lab.edit(json!({"online": false}));
+    lab.pass().await;
+    let (status, _, message) = lab.condition("Progressing");
+    assert_eq!(status, "False");
+    assert!(message.starts_with("changing the power state, last failure: the BMC"), "{message}");
+    lab.settle().await;
+    assert!(!lab.status().powered_on);
+    assert_eq!(lab.condition("Progressing").2, "");
+    // The request is withdrawn, so that no other call ends the wait.
+    let (mut lab, fixture) = provisioned().await;
+    fixture.inject(HOST, "power_off", [repeated(ProvisionerWaitReason::Power)]);
+    lab.edit(json!({"online": false}));
+    lab.pass().await;
+    assert!(lab.condition("Progressing").2.contains("next attempt at"));
+    lab.edit(json!({"online": true}));
+    lab.settle().await;
+    assert_eq!(lab.condition("Progressing").2, "");
+
+    let (mut lab, fixture) = provisioned().await;
+    fixture.inject(HOST, "deprovision", [repeated(ProvisionerWaitReason::Undeploying)]);
+    lab.delete();
+    lab.pass().await;
+    let message = lab.condition("Progressing").2;
+    assert!(message.starts_with("removing the image, last failure: the BMC"), "{message}");
+    lab.run_until_gone().await;
+}
+
+#[tokio::test]
+async fn a_forced_deletion_names_the_last_failure() {
+    for (failure, expected) in [
+        (
+            true,
+            "node temporary-fake-id (lab~host-1) may remain in the service: the time limit was \
+                reached; last failure: the BMC does not respond",
+        ),
+        (false, "the time limit was reached while removing the node"),
+    ] {
+        let (mut lab, fixture) = available().await;
+        let reason = ProvisionerWaitReason::Deleting;
+        let stop = if failure { repeated(reason) } else { VerbStop::running(reason, None) };
+        fixture.inject(HOST, "delete", vec![stop; 200]);
+        lab.annotate(FORCE_DELETE, "");
+        lab.delete();
+        let start = lab.now;
+        lab.run_until_gone().await;
+        let text = lab.event_texts.last().unwrap();
+        assert!(text.contains(expected), "{text}");
+        let taken = Duration::try_from(lab.now.duration_since(start)).unwrap();
+        assert!(taken <= Duration::from_secs(130), "{taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn cleaning_before_the_first_deployment_does_not_delay_a_deletion() {
+    use ProvisionerWaitReason as Reason;
+    for (waits, is_aborted) in [
+        (vec![Reason::Cleaning], true),
+        (vec![Reason::Deploying], false),
+        // A deployment was aborted, and its data are erased.
+        (vec![Reason::Deploying, Reason::Cleaning], false),
+    ] {
+        let (mut lab, fixture) = available().await;
+        let stops: Vec<VerbStop> =
+            waits.iter().map(|reason| VerbStop::running(*reason, None)).collect();
+        fixture.inject(HOST, "provision", stops);
+        lab.edit(image("http://images/a"));
+        for _ in &waits {
+            if let Some(after) = lab.pass().await {
+                lab.now += after;
+            }
+        }
+        assert_eq!(lab.state(), "provisioning");
+        lab.delete();
+        lab.run_until_gone().await;
+        assert_eq!(lab.memory.aborts_cleaning, is_aborted, "{waits:?}");
+        assert_ne!(fixture.calls(HOST).contains(&"deprovision"), is_aborted, "{waits:?}");
+        assert!(!fixture.knows(HOST), "{waits:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_was_never_registered_is_deleted_without_a_service() {
+    let gone = || VerbStop::NotReady { message: "connection refused".into() };
+    for was_tried in [false, true] {
+        let (mut lab, fixture) = lab(json!({}));
+        if was_tried {
+            let verifying = VerbStop::started(ProvisionerWaitReason::Verifying);
+            fixture.inject(HOST, "register", [verifying]);
+        }
+        fixture.inject(HOST, "register", vec![gone(); 10]);
+        fixture.inject(HOST, "delete", vec![gone(); 10]);
+        for _ in 0..3 {
+            if let Some(after) = lab.pass().await {
+                lab.now += after;
+            }
+        }
+        assert_eq!(lab.state(), "registering");
+        lab.delete();
+        lab.pass().await;
+        assert!(lab.is_gone);
+        let (status, reason, _) = lab.condition("Manageable");
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotManaged"));
+        assert_eq!(lab.events.contains(&"DeletionForced"), was_tried);
+        let text = "The host was deleted, but a node named lab~host-1 may remain in the service: the \
+                    provisioning service is not ready: connection refused";
+        assert_eq!(lab.event_texts.iter().any(|found| found == text), was_tried);
+    }
+}
+
+#[tokio::test]
+async fn rejected_credentials_are_those_in_the_secret() {
+    let text = "the BMC at 192.0.2.1 rejected the credentials while trying to read its power state; \
+                check the user name and password in driver_info";
+    let (mut lab, fixture) = lab(json!({}));
+    fixture.inject(HOST, "register", [VerbStop::failed(Kind::Registration, text)]);
+    lab.pass().await;
+    let message = lab.status().error_message;
+    let expected = "check the user name and password in the Secret bmc (spec.bmc.credentialsName)";
+    assert!(message.ends_with(expected), "{message}");
+    let (mut lab, fixture) = provisioned().await;
+    let repeated = VerbStop::running(ProvisionerWaitReason::Undeploying, None);
+    fixture.inject(HOST, "deprovision", [repeated.with_failure(Some(text.to_owned()))]);
+    lab.delete();
+    lab.pass().await;
+    let message = lab.condition("Progressing").2;
+    assert!(message.contains(expected), "{message}");
+}
+
+#[tokio::test]
+async fn a_deletion_that_failed_before_it_is_forced_still_removes_the_node() {
+    for stop in [
+        VerbStop::failed(Kind::Removal, "no"),
+        VerbStop::Busy { reason: "locked".into() },
+        repeated(ProvisionerWaitReason::Deleting),
+    ] {
+        let (mut lab, fixture) = available().await;
+        fixture.inject(HOST, "delete", vec![stop; 3]);
+        lab.delete();
+        lab.run_until(|lab| lab.state() == "deleting" && fixture.calls(HOST).contains(&"delete"))
+            .await;
+        lab.now += Duration::from_secs(300);
+        fixture.release(HOST);
+        lab.annotate(FORCE_DELETE, "");
+        lab.run_until_gone().await;
+        assert!(!fixture.knows(HOST));
+        assert!(!lab.events.contains(&"DeletionForced"));
     }
 }

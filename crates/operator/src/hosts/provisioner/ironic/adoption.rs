@@ -17,9 +17,9 @@ impl IronicCalls<'_> {
         let node = self.node(host).await?;
         match node.provision_state {
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
-            NodeState::Verifying => Err(VerbStop::running(ProvisionerWaitReason::Verifying, None)),
+            NodeState::Verifying => Err(node.running(ProvisionerWaitReason::Verifying)),
             NodeState::Manageable => Err(self.request_target(&node, "adopt", ADOPTING).await),
-            NodeState::Adopting => Err(VerbStop::running(ADOPTING, None)),
+            NodeState::Adopting => Err(node.running(ADOPTING)),
             NodeState::AdoptFailed => {
                 if !request.restart_on_failure {
                     return Err(self.failed(node.error_text("adoption")));

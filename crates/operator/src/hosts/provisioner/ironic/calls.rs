@@ -57,9 +57,40 @@ impl IronicCalls<'_> {
     }
 
     fn parse_node(&self, node: Value) -> VerbOutcome<NodeResponse> {
-        serde_json::from_value(node).map_err(|error| VerbStop::NotReady {
-            message: format!("the service returned a node that cannot be read: {error}"),
-        })
+        let state_name = node["provision_state"].as_str().unwrap_or("without a name").to_owned();
+        let mut node: NodeResponse =
+            serde_json::from_value(node).map_err(|error| VerbStop::NotReady {
+                message: format!("the service returned a node that cannot be read: {error}"),
+            })?;
+        node.state_name = state_name;
+        Ok(node)
+    }
+
+    /// Nothing runs on the node, and the verb cannot continue from its state.
+    pub(super) fn wrong_state(&self, node: &NodeResponse, operation: &str) -> VerbStop {
+        let error = node.last_error.as_deref().filter(|error| !error.is_empty());
+        let error = error.map(|error| format!(" ({error})")).unwrap_or_default();
+        self.failed(format!(
+            "{operation} is not possible while node {} is in the state '{}'{error}; bring the node to \
+             the state 'manageable' or delete it at the service, then set the annotation \
+             baremetalhost.metal3.io/retry-now",
+            node.uuid, node.state_name
+        ))
+    }
+
+    /// Removes what is left of a failed deployment or removal from a node whose host has no image. The
+    /// first call shows the failure.
+    pub(super) async fn recover(
+        &self,
+        node: &NodeResponse,
+        operation: &str,
+        restart_on_failure: bool,
+    ) -> VerbStop {
+        if !restart_on_failure {
+            return self.failed(node.error_text(operation));
+        }
+        let waits = ProvisionerWaitReason::Undeploying;
+        self.request_target(node, "deleted", waits).await.not_started()
     }
 
     /// The node of a registered host.

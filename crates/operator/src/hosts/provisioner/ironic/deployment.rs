@@ -44,32 +44,29 @@ impl IronicCalls<'_> {
             NodeState::DeployWait if request.is_forced => {
                 Err(self.request_target(&node, "deleted", ProvisionerWaitReason::Aborting).await)
             }
-            NodeState::DeployWait | NodeState::Deploying => {
-                Err(VerbStop::running(DEPLOYING, node.step()))
-            }
+            NodeState::DeployWait | NodeState::Deploying => Err(node.running(DEPLOYING)),
             NodeState::Cleaning | NodeState::CleanWait | NodeState::Deleting => {
-                Err(VerbStop::running(ProvisionerWaitReason::Cleaning, node.step()))
+                Err(node.running(ProvisionerWaitReason::Cleaning))
             }
             NodeState::CleanFailed if !request.restart_on_failure => {
                 Err(self.failed(node.error_text("cleaning")))
             }
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
-            NodeState::CleanFailed | NodeState::InspectFailed => {
+            // The image is removed before the next attempt.
+            NodeState::Error => Err(self.failed(node.error_text("removal of the image"))),
+            NodeState::ServiceFailed | NodeState::Other => {
+                Err(self.wrong_state(&node, "deployment"))
+            }
+            NodeState::CleanFailed | NodeState::InspectFailed | NodeState::AdoptFailed => {
                 let waits = ProvisionerWaitReason::StateChange;
                 Err(self.request_target(&node, "manage", waits).await)
             }
             NodeState::Verifying
-            | NodeState::Error
             | NodeState::Inspecting
             | NodeState::InspectWait
             | NodeState::Adopting
-            | NodeState::AdoptFailed
             | NodeState::Servicing
-            | NodeState::ServiceWait
-            | NodeState::ServiceFailed
-            | NodeState::Other => {
-                Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()))
-            }
+            | NodeState::ServiceWait => Err(node.running(ProvisionerWaitReason::StateChange)),
         }
     }
 

@@ -48,21 +48,15 @@ impl IronicCalls<'_> {
                 let waits = ProvisionerWaitReason::StateChange;
                 Err(self.request_target(&node, "manage", waits).await)
             }
-            NodeState::Cleaning | NodeState::CleanWait => {
-                Err(VerbStop::running(CLEANING, node.step()))
-            }
-            NodeState::Deleting | NodeState::Deploying => {
-                Err(VerbStop::running(UNDEPLOYING, node.step()))
-            }
+            NodeState::Cleaning | NodeState::CleanWait => Err(node.running(CLEANING)),
+            NodeState::Deleting | NodeState::Deploying => Err(node.running(UNDEPLOYING)),
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
+            NodeState::Other => Err(self.wrong_state(&node, "removal of the image")),
             NodeState::Verifying
             | NodeState::Inspecting
             | NodeState::InspectWait
             | NodeState::Adopting
-            | NodeState::Servicing
-            | NodeState::Other => {
-                Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()))
-            }
+            | NodeState::Servicing => Err(node.running(ProvisionerWaitReason::StateChange)),
         }
     }
 }

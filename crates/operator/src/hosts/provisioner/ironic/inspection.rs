@@ -27,9 +27,7 @@ impl IronicCalls<'_> {
                 Err(self.request_target(&node, "manage", waits).await.not_started())
             }
             NodeState::InspectWait if request.is_forced => Err(self.abort(&node).await),
-            NodeState::Inspecting | NodeState::InspectWait => {
-                Err(VerbStop::running(INSPECTING, node.step()))
-            }
+            NodeState::Inspecting | NodeState::InspectWait => Err(node.running(INSPECTING)),
             NodeState::InspectFailed => {
                 let was_aborted =
                     node.last_error.as_deref().is_some_and(|error| error.contains("aborted"));
@@ -58,22 +56,22 @@ impl IronicCalls<'_> {
                 Err(self.request_target(&node, "manage", waits).await)
             }
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
+            NodeState::DeployFailed | NodeState::Error => {
+                let restarts = request.restart_on_failure;
+                Err(self.recover(&node, "the last operation", restarts).await)
+            }
+            NodeState::Active | NodeState::ServiceFailed | NodeState::Other => {
+                Err(self.wrong_state(&node, "inspection"))
+            }
             NodeState::Verifying
-            | NodeState::Active
             | NodeState::DeployWait
             | NodeState::Deploying
-            | NodeState::DeployFailed
             | NodeState::Deleting
             | NodeState::Cleaning
             | NodeState::CleanWait
-            | NodeState::Error
             | NodeState::Adopting
             | NodeState::Servicing
-            | NodeState::ServiceWait
-            | NodeState::ServiceFailed
-            | NodeState::Other => {
-                Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()))
-            }
+            | NodeState::ServiceWait => Err(node.running(ProvisionerWaitReason::StateChange)),
         }
     }
 

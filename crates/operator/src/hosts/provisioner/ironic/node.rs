@@ -4,6 +4,8 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::super::outcome::{ProvisionerWaitReason, VerbStop};
+
 /// A node as the API returns it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -40,6 +42,9 @@ pub(super) struct NodeResponse {
     pub(super) automated_clean: Option<bool>,
     pub(super) disable_power_off: Option<bool>,
     pub(super) health: Option<String>,
+    /// The state as the service names it.
+    #[serde(skip)]
+    pub(super) state_name: String,
     deploy_step: Value,
     clean_step: Value,
     service_step: Value,
@@ -211,6 +216,19 @@ impl NodeResponse {
                 None => name.to_owned(),
             })
         })
+    }
+
+    /// An operation of the service is waited for. While the service repeats what failed, `last_error`
+    /// has the failure and the time of the next attempt.
+    pub(super) fn running(&self, reason: ProvisionerWaitReason) -> VerbStop {
+        let failure = self.last_error.clone().filter(|error| !error.is_empty());
+        VerbStop::running(reason, self.step()).with_failure(failure)
+    }
+
+    /// Whether the running step was aborted, but cannot end early.
+    pub(super) fn is_abort_requested(&self) -> bool {
+        let steps = [&self.deploy_step, &self.clean_step, &self.service_step];
+        steps.into_iter().any(|step| step["abort_after"] == true)
     }
 
     /// Whether the running deploy step ends at once if it is aborted.

@@ -45,9 +45,12 @@ impl IronicCalls<'_> {
         request: &PowerOffRequest,
     ) -> VerbOutcome<()> {
         let node = self.node(host).await?;
-        if request.aborts_operations
-            && let Some(stop) = self.abort_waiting(&node, AbortScope::AllButErasure).await
-        {
+        let aborts = match (request.aborts_operations, request.aborts_cleaning) {
+            (false, _) => AbortScope::Nothing,
+            (true, false) => AbortScope::AllButErasure,
+            (true, true) => AbortScope::Everything,
+        };
+        if let Some(stop) = self.abort_waiting(&node, aborts).await {
             return Err(stop);
         }
         let reboots = host.disable_power_off;
@@ -79,10 +82,10 @@ impl IronicCalls<'_> {
     /// Whether the power state may be changed now.
     fn check_power_change(&self, node: &NodeResponse, is_forced: bool) -> VerbOutcome<()> {
         if node.target_power_state.is_some() {
-            return Err(VerbStop::running(ProvisionerWaitReason::Power, None));
+            return Err(node.running(ProvisionerWaitReason::Power));
         }
         if node.target_provision_state.is_some() && !is_settled(node.provision_state) {
-            return Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()));
+            return Err(node.running(ProvisionerWaitReason::StateChange));
         }
         let error = node.last_error.as_deref().unwrap_or_default();
         if !is_forced && error.to_ascii_lowercase().contains("power") {
@@ -92,7 +95,8 @@ impl IronicCalls<'_> {
     }
 }
 
-/// Failed states keep a target although nothing is running.
+/// Failed states keep a target although nothing is running. In a state that the operator does not
+/// know the service decides.
 fn is_settled(state: NodeState) -> bool {
     matches!(
         state,
@@ -106,6 +110,7 @@ fn is_settled(state: NodeState) -> bool {
             | NodeState::AdoptFailed
             | NodeState::ServiceFailed
             | NodeState::Error
+            | NodeState::Other
     )
 }
 

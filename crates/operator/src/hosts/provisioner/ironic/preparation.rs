@@ -37,32 +37,33 @@ impl IronicCalls<'_> {
             NodeState::Available | NodeState::Manageable if steps.is_empty() => Ok(()),
             NodeState::Available => Err(self.leave_available(&node).await),
             NodeState::Manageable => Err(self.start_cleaning(host, request, node, &steps).await),
-            NodeState::Cleaning | NodeState::CleanWait => {
-                Err(VerbStop::running(CLEANING, node.step()))
-            }
+            NodeState::Cleaning | NodeState::CleanWait => Err(node.running(CLEANING)),
             NodeState::CleanFailed => {
                 if !request.restart_on_failure {
                     return Err(self.failed(node.error_text("cleaning")));
                 }
                 Err(self.leave_available(&node).await)
             }
-            NodeState::InspectFailed => Err(self.leave_available(&node).await),
+            NodeState::InspectFailed | NodeState::AdoptFailed => {
+                Err(self.leave_available(&node).await)
+            }
+            NodeState::DeployFailed | NodeState::Error => {
+                let restarts = request.restart_on_failure;
+                Err(self.recover(&node, "the last operation", restarts).await)
+            }
+            NodeState::Active | NodeState::ServiceFailed | NodeState::Other => {
+                Err(self.wrong_state(&node, "preparation"))
+            }
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
             NodeState::Verifying
-            | NodeState::Active
             | NodeState::DeployWait
             | NodeState::Deploying
-            | NodeState::DeployFailed
             | NodeState::Deleting
-            | NodeState::Error
             | NodeState::Inspecting
             | NodeState::InspectWait
             | NodeState::Adopting
-            | NodeState::AdoptFailed
             | NodeState::Servicing
-            | NodeState::ServiceWait
-            | NodeState::ServiceFailed
-            | NodeState::Other => Err(VerbStop::running(STATE_CHANGE, node.step())),
+            | NodeState::ServiceWait => Err(node.running(STATE_CHANGE)),
         }
     }
 

@@ -49,7 +49,12 @@ impl IronicCalls<'_> {
             return Err(self.failed("the BMC details are not complete; set spec.bmc"));
         };
         self.check_support(host, bmc.address.bmc_type, request)?;
-        let existing = self.existing_node(host).await?;
+        let mut existing = self.existing_node(host).await?;
+        if let Some(node) = existing.as_ref().filter(|_| request.is_new_host)
+            && self.remove_leftover(host, node).await?
+        {
+            existing = None;
+        }
         let address_check = match &existing {
             Some(node) if node.is_verified() && is_address_changed(node, bmc) => {
                 Some(self.check_machine(node, host, bmc, request).await?)
@@ -258,11 +263,11 @@ impl IronicCalls<'_> {
                     return Err(self.failed(node.error_text("verification of the BMC")));
                 }
                 if node.target_provision_state.as_deref() == Some("manageable") {
-                    return Err(VerbStop::running(verifying, None));
+                    return Err(node.running(verifying));
                 }
                 Err(self.request_target(&node, "manage", verifying).await)
             }
-            NodeState::Verifying => Err(VerbStop::running(verifying, None)),
+            NodeState::Verifying => Err(node.running(verifying)),
             NodeState::Manageable
             | NodeState::Available
             | NodeState::Active

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::super::outcome::{ProvisionerWaitReason, VerbOutcome, VerbStop};
 use super::super::requests::ManagedHost;
 use super::calls::IronicCalls;
+use super::lookup::node_name;
 use super::node::{NodeResponse, NodeState};
 use super::patch::NodePatch;
 
@@ -19,6 +20,8 @@ pub(super) enum AbortScope {
     AllButErasure,
     /// All.
     Everything,
+    /// All. A node whose operation cannot be aborted is removed all the same.
+    Forced,
 }
 
 const DELETING: ProvisionerWaitReason = ProvisionerWaitReason::Deleting;
@@ -29,17 +32,35 @@ impl IronicCalls<'_> {
     pub(super) async fn remove(&self, host: &ManagedHost, aborts: AbortScope) -> VerbOutcome<()> {
         // Not by MAC address, because that node can belong to another host.
         let Some(node) = self.own_node(host).await? else { return Ok(()) };
-        if let Some(stop) = self.abort_waiting(&node, aborts).await {
-            return Err(stop);
+        let stop = self.remove_node(node, aborts).await;
+        if let VerbStop::Busy { reason } = &stop
+            && aborts == AbortScope::Forced
+        {
+            // The lock ends with the running request.
+            return Err(VerbStop::running(DELETING, None).with_failure(Some(reason.clone())));
+        }
+        Err(stop)
+    }
+
+    async fn remove_node(&self, node: NodeResponse, aborts: AbortScope) -> VerbStop {
+        let is_forced = aborts == AbortScope::Forced;
+        let is_aborted = is_forced && node.is_abort_requested();
+        if !is_aborted && let Some(stop) = self.abort_waiting(&node, aborts).await {
+            let is_accepted = matches!(stop, VerbStop::InProgress(_));
+            if is_accepted || !is_forced {
+                return stop;
+            }
         }
         match node.provision_state {
             NodeState::Available | NodeState::Manageable => {
                 let mut patch = NodePatch::default();
                 patch.remove("/instance_uuid", node.instance_uuid.is_some());
-                let node = self.patch(node, patch).await?;
-                Err(self.delete_node(&node).await)
+                match self.patch(node, patch).await {
+                    Ok(node) => removing(self.delete_node(&node).await),
+                    Err(stop) => stop,
+                }
             }
-            NodeState::Enroll => Err(self.delete_node(&node).await),
+            NodeState::Enroll => removing(self.delete_node(&node).await),
             NodeState::Verifying
             | NodeState::Inspecting
             | NodeState::InspectWait
@@ -50,23 +71,97 @@ impl IronicCalls<'_> {
             | NodeState::Deleting
             | NodeState::Adopting
             | NodeState::Servicing
-            | NodeState::ServiceWait => Err(VerbStop::running(DELETING, node.step())),
-            NodeState::Active
+            | NodeState::ServiceWait
+                if !is_forced =>
+            {
+                node.running(DELETING)
+            }
+            NodeState::Verifying
+            | NodeState::Inspecting
+            | NodeState::InspectWait
+            | NodeState::Cleaning
+            | NodeState::CleanWait
+            | NodeState::Deploying
+            | NodeState::DeployWait
+            | NodeState::Deleting
+            | NodeState::Adopting
+            | NodeState::Servicing
+            | NodeState::ServiceWait
+            | NodeState::Active
             | NodeState::DeployFailed
             | NodeState::CleanFailed
             | NodeState::Error
             | NodeState::InspectFailed
             | NodeState::AdoptFailed
             | NodeState::ServiceFailed
-            | NodeState::Other => {
-                // Only in maintenance can a node in these states be deleted without changing the host.
-                if node.maintenance != Some(true) {
-                    let body = json!({"reason": "the host is detached or deleted"});
-                    self.put(&format!("{}/maintenance", node.path()), &body).await?;
-                }
-                Err(self.delete_node(&node).await)
-            }
+            | NodeState::Other => removing(self.delete_in_maintenance(&node).await),
         }
+    }
+
+    /// Removes a node that the deletion of an earlier host with the same name left behind, if its deployment
+    /// failed. The machine is not changed. Returns false if the node can be used for the new host. A node
+    /// that may run a system is never removed, because the new host may have lost its status.
+    pub(super) async fn remove_leftover(
+        &self,
+        host: &ManagedHost,
+        node: &NodeResponse,
+    ) -> VerbOutcome<bool> {
+        // Nodes with other names may belong to another owner.
+        if node.name.as_deref() != Some(node_name(host).as_str()) {
+            return Ok(false);
+        }
+        match node.provision_state {
+            NodeState::DeployFailed | NodeState::Error => {
+                self.delete_in_maintenance(node).await?;
+                tracing::info!(
+                    namespace = host.namespace,
+                    name = host.name,
+                    node = node.uuid,
+                    state = node.state_name,
+                    "removed the node of an earlier host with the same name"
+                );
+                Ok(true)
+            }
+            NodeState::Active
+            | NodeState::Servicing
+            | NodeState::ServiceWait
+            | NodeState::ServiceFailed
+            | NodeState::Other => Err(self.failed(format!(
+                "the service has the node {} ({}) of an earlier host with this name in the state '{}', so the \
+                 machine may run a system; to keep the system set spec.externallyProvisioned, to give it up delete \
+                 the node at the service",
+                node.uuid,
+                node_name(host),
+                node.state_name
+            ))),
+            NodeState::DeployWait => {
+                let stop = self.abort_waiting(node, AbortScope::AllButErasure).await;
+                Err(stop.unwrap_or_else(|| node.running(DELETING)))
+            }
+            NodeState::Deploying | NodeState::Deleting | NodeState::Adopting => {
+                Err(node.running(DELETING))
+            }
+            NodeState::Enroll
+            | NodeState::Verifying
+            | NodeState::Manageable
+            | NodeState::Available
+            | NodeState::Cleaning
+            | NodeState::CleanWait
+            | NodeState::CleanFailed
+            | NodeState::Inspecting
+            | NodeState::InspectWait
+            | NodeState::InspectFailed
+            | NodeState::AdoptFailed => Ok(false),
+        }
+    }
+
+    /// Only in maintenance can a node with a deployment be deleted without changing the host.
+    async fn delete_in_maintenance(&self, node: &NodeResponse) -> VerbOutcome<()> {
+        if node.maintenance != Some(true) {
+            let body = json!({"reason": "the host is detached or deleted"});
+            self.put(&format!("{}/maintenance", node.path()), &body).await?;
+        }
+        self.delete_node(node).await
     }
 
     /// Aborts an operation that waits for the ramdisk; `None` if there is none to abort.
@@ -106,11 +201,16 @@ impl IronicCalls<'_> {
         }
     }
 
-    async fn delete_node(&self, node: &NodeResponse) -> VerbStop {
+    async fn delete_node(&self, node: &NodeResponse) -> VerbOutcome<()> {
         match self.transport.request(Method::DELETE, &node.path(), None).await {
-            Ok(_) => VerbStop::started(DELETING),
-            Err(error) if error.status == Some(404) => VerbStop::started(DELETING),
-            Err(error) => self.stop(error),
+            Ok(_) => Ok(()),
+            Err(error) if error.status == Some(404) => Ok(()),
+            Err(error) => Err(self.stop(error)),
         }
     }
+}
+
+/// The next call finds out whether the node is gone.
+fn removing(outcome: VerbOutcome<()>) -> VerbStop {
+    outcome.err().unwrap_or_else(|| VerbStop::started(DELETING))
 }

@@ -31,29 +31,25 @@ impl IronicCalls<'_> {
             }
             NodeState::ServiceFailed => Err(self.failed(node.error_text("servicing"))),
             NodeState::ServiceWait if is_withdrawn => Err(self.abort(&node).await),
-            NodeState::Servicing | NodeState::ServiceWait => {
-                Err(VerbStop::running(SERVICING, node.step()))
-            }
+            NodeState::Servicing | NodeState::ServiceWait => Err(node.running(SERVICING)),
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
-            NodeState::Verifying
-            | NodeState::Manageable
+            NodeState::Manageable
             | NodeState::Available
+            | NodeState::DeployFailed
+            | NodeState::CleanFailed
+            | NodeState::Error
+            | NodeState::InspectFailed
+            | NodeState::AdoptFailed
+            | NodeState::Other => Err(self.wrong_state(&node, "servicing")),
+            NodeState::Verifying
             | NodeState::DeployWait
             | NodeState::Deploying
-            | NodeState::DeployFailed
             | NodeState::Deleting
             | NodeState::Cleaning
             | NodeState::CleanWait
-            | NodeState::CleanFailed
-            | NodeState::Error
             | NodeState::Inspecting
             | NodeState::InspectWait
-            | NodeState::InspectFailed
-            | NodeState::Adopting
-            | NodeState::AdoptFailed
-            | NodeState::Other => {
-                Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()))
-            }
+            | NodeState::Adopting => Err(node.running(ProvisionerWaitReason::StateChange)),
         }
     }
 

@@ -2,6 +2,7 @@
 //! How requests reach the API: over HTTP, or in the same process.
 
 use async_trait::async_trait;
+use error_chain::error_chain;
 use ironic_client::{Api, IronicClientError, Method};
 use serde_json::Value;
 
@@ -54,12 +55,49 @@ impl IronicTransport for Api {
 
 fn transport_error(error: IronicClientError) -> IronicTransportError {
     let status = error.status();
-    let message = if let IronicClientError::Rejected { message, .. } = &error
+    IronicTransportError { status, message: message(&error) }
+}
+
+/// The text of an error without the options of the command line that the client suggests.
+fn message(error: &IronicClientError) -> String {
+    if let IronicClientError::Rejected { message, .. } = error
         && !message.is_empty()
     {
-        message.clone()
-    } else {
-        error.to_string()
-    };
-    IronicTransportError { status, message }
+        return message.clone();
+    }
+    if let IronicClientError::Unreachable { url, source } = error {
+        return format!("cannot reach {url}: {}", error_chain(source));
+    }
+    if let IronicClientError::Untrusted { url, problem } = error {
+        return format!(
+            "{url} cannot be trusted ({problem}); give the operator the certificate of its CA"
+        );
+    }
+    if let IronicClientError::CredentialsRequired { url, .. } = error {
+        return format!("{url} requires credentials; give them to the operator");
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use ironic_client::ApiTarget;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn errors_suggest_no_options_of_the_command_line() {
+        // Nothing listens there.
+        let url = "http://127.0.0.1:1".to_owned();
+        let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
+        let unreachable = IronicTransport::request(&api, Method::GET, "/v1", None).await;
+        let untrusted =
+            IronicClientError::Untrusted { url: url.clone(), problem: "unknown issuer".into() };
+        let locked =
+            IronicClientError::CredentialsRequired { url: url.clone(), message: String::new() };
+        for message in [unreachable.unwrap_err().message, message(&untrusted), message(&locked)] {
+            assert!(message.contains(&url), "{message}");
+            assert!(!message.contains("--") && !message.contains("OS_"), "{message}");
+        }
+    }
 }

@@ -10,8 +10,9 @@ use super::super::HostProvisioner;
 use super::super::outcome::{ProvisionerFailureKind as Kind, VerbOutcome, VerbStop};
 use super::super::requests::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
-    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
-    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
+    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope,
+    PowerOffRequest, PreparationRequest, RegistrationAttempt, RegistrationRequest,
+    ServicingRequest,
 };
 use super::IronicProvisioner;
 use super::removal::AbortScope;
@@ -49,8 +50,12 @@ impl HostProvisioner for IronicProvisioner {
         self.changes.next(&*self.transport).await
     }
 
-    async fn delete(&self, host: &ManagedHost) -> VerbOutcome<()> {
-        let aborts = AbortScope::AllButErasure;
+    async fn delete(&self, host: &ManagedHost, scope: NodeRemovalScope) -> VerbOutcome<()> {
+        let aborts = match scope {
+            NodeRemovalScope::AllButErasure => AbortScope::AllButErasure,
+            NodeRemovalScope::Everything => AbortScope::Everything,
+            NodeRemovalScope::Forced => AbortScope::Forced,
+        };
         self.checked(self.calls(Kind::Removal).await?.remove(host, aborts).await)
     }
 

@@ -23,9 +23,9 @@ use serde_json::{Value, json};
 use super::super::{IronicProvisioner, IronicProvisionerSettings};
 use crate::hosts::provisioner::{
     AdoptionRequest, BmcAccess, BmcEventRequest, DeprovisionRequest, FirmwareChanges,
-    HostDeployRequest, HostProvisioner, InspectionRequest, ManagedHost, PowerOffRequest,
-    PreparationRequest, ProvisionerWaitReason, RegistrationRequest, ServicingRequest, VerbOutcome,
-    VerbStop,
+    HostDeployRequest, HostProvisioner, InspectionRequest, ManagedHost, NodeRemovalScope,
+    PowerOffRequest, PreparationRequest, ProvisionerWaitReason, RegistrationRequest,
+    ServicingRequest, VerbOutcome, VerbStop,
 };
 
 /// Time limit of a verb.
@@ -156,6 +156,7 @@ impl MachineBench {
             mode: HostRebootMode::Soft,
             is_forced: false,
             aborts_operations: false,
+            aborts_cleaning: false,
         };
         self.finish("power", async |_| match is_on {
             true => self.provisioner.power_on(host, false).await,
@@ -167,7 +168,8 @@ impl MachineBench {
     }
 
     pub(super) async fn remove(&self, host: &ManagedHost) {
-        self.finish("delete", async |_| self.provisioner.delete(host).await).await.unwrap();
+        let scope = NodeRemovalScope::AllButErasure;
+        self.finish("delete", async |_| self.provisioner.delete(host, scope).await).await.unwrap();
         let found = self.provisioner.observe(host).await;
         assert_eq!(found, Err(VerbStop::NeedsRegistration));
     }

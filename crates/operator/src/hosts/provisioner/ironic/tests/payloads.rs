@@ -12,8 +12,8 @@ use super::super::IronicProvisionerSettings;
 use super::recording::{RecordedService, fixture, show, with_settings};
 use crate::hosts::provisioner::{
     BmcAddressCheck, BmcEventRequest, FirmwareChanges, HostDeployRequest, HostProvisioner,
-    InspectionRequest, PowerOffRequest, PreparationRequest, PullSecret, RegistrationRequest,
-    ServicingRequest, VerbStop,
+    InspectionRequest, NodeRemovalScope, PowerOffRequest, PreparationRequest, PullSecret,
+    RegistrationRequest, ServicingRequest, VerbStop,
 };
 
 fn settings(variables: &[(&str, &str)], is_built_per_host: bool) -> IronicProvisionerSettings {
@@ -224,8 +224,12 @@ async fn a_busy_node_is_not_changed() {
     let service = fixture(Some(failure), &[]);
     let outcome = service.provisioner.inspect(&service.host, &InspectionRequest::default()).await;
     assert_eq!(show(&outcome), "busy power failure: no response");
-    let request =
-        PowerOffRequest { mode: HostRebootMode::Soft, is_forced: true, aborts_operations: false };
+    let request = PowerOffRequest {
+        mode: HostRebootMode::Soft,
+        is_forced: true,
+        aborts_operations: false,
+        aborts_cleaning: false,
+    };
     let powered = json!({"provision_state": "active", "power_state": "power on"});
     let service = fixture(Some(powered), &[]);
     let outcome = service.provisioner.power_off(&service.host, &request).await;
@@ -259,7 +263,8 @@ async fn a_node_is_found_by_name_and_by_mac() {
             false => assert!(result.contains("other~host"), "{result}"),
         }
         // The node of another host is never removed.
-        let removed = show(&service.provisioner.delete(&service.host).await);
+        let scope = NodeRemovalScope::Forced;
+        let removed = show(&service.provisioner.delete(&service.host, scope).await);
         assert_eq!(removed != "done", knows_id && renamed, "{name}: {removed}");
     }
     for found_by in ["GET /v1/nodes/lab~host-1", "GET /v1/nodes/host-1"] {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that verbs send in the states of a node.
 
-use kube_resources::hosts::annotations::HostRebootMode;
+use std::sync::Arc;
+
+use kube_resources::hosts::annotations::{FORCE_DELETE, HostRebootMode};
 use kube_resources::hosts::bmc_address::BmcAddress;
 use serde_json::{Value, json};
 
 use super::recording::{RecordedService, fixture, show};
+use crate::hosts::decide::tests::lab::HostLab;
 use crate::hosts::provisioner::{
     AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareChanges, HostDeployRequest,
-    HostObservation, HostProvisioner, InspectionRequest, PowerOffRequest, PreparationRequest,
-    RegistrationRequest, ServicingRequest,
+    HostObservation, HostProvisioner, InspectionRequest, NodeRemovalScope, PowerOffRequest,
+    PreparationRequest, RegistrationRequest, ServicingRequest, VerbStop,
 };
 
 const ABORT: &str = "PUT NODE/states/provision abort";
@@ -69,16 +72,24 @@ async fn call(fixture: &RecordedService, verb: &str) -> String {
             show(&provisioner.adopt(host, &request).await)
         }
         "power on" => show(&provisioner.power_on(host, restarts).await),
-        mode @ ("power off" | "soft off" | "final off") => {
+        mode @ ("power off" | "soft off" | "final off" | "unused off") => {
             let is_soft = mode == "soft off";
             let request = PowerOffRequest {
                 mode: if is_soft { HostRebootMode::Soft } else { HostRebootMode::Hard },
                 is_forced: restarts,
-                aborts_operations: mode == "final off",
+                aborts_operations: mode != "power off" && !is_soft,
+                aborts_cleaning: mode == "unused off",
             };
             show(&provisioner.power_off(host, &request).await)
         }
-        "delete" => show(&provisioner.delete(host).await),
+        "delete" => {
+            let scope = match (is_forced, restarts) {
+                (true, _) => NodeRemovalScope::Forced,
+                (false, true) => NodeRemovalScope::Everything,
+                (false, false) => NodeRemovalScope::AllButErasure,
+            };
+            show(&provisioner.delete(host, scope).await)
+        }
         "detach" => show(&provisioner.detach(host, restarts).await),
         other => panic!("unknown verb {other}"),
     }
@@ -204,6 +215,32 @@ async fn every_verb_continues_from_every_state() {
         ("final off", "clean wait > manageable", "started aborting", ABORT),
         ("final off", "clean wait > available", "changing the node's state", ""),
         ("final off", "inspect wait", "started aborting", ABORT),
+        ("unused off", "clean wait > available", "started aborting", ABORT),
+        ("delete again", "clean wait > available", "started aborting", ABORT),
+        ("delete again", "cleaning", "removing the node", ""),
+        ("delete forced", "clean wait > available", "started aborting", ABORT),
+        ("delete forced", "wait call-back", "started aborting", ABORT),
+        ("delete forced", "cleaning", "started removing the node", "DELETE NODE"),
+        ("inspect", "error", "failed bad luck", ""),
+        (
+            "inspect again",
+            "error",
+            "removing the image",
+            "DELETE NODE/maintenance, PUT NODE/states/provision deleted",
+        ),
+        (
+            "prepare again",
+            "deploy failed",
+            "removing the image",
+            "DELETE NODE/maintenance, PUT NODE/states/provision deleted",
+        ),
+        ("provision", "error", "failed bad luck", ""),
+        (
+            "provision",
+            "adopt failed",
+            "started changing the node's state",
+            "DELETE NODE/maintenance, PUT NODE/states/provision manage",
+        ),
         ("delete", "enroll", "started removing the node", "DELETE NODE"),
         ("delete", "active", "started removing the node", "DELETE NODE"),
         ("delete", "cleaning", "removing the node", ""),
@@ -223,7 +260,7 @@ async fn every_verb_continues_from_every_state() {
         let (name, target) = state.split_once(" > ").unzip();
         let node = json!({
             "provision_state": name.unwrap_or(state), "target_provision_state": target,
-            "last_error": failed.then_some("bad luck"), "maintenance": failed || verb == "delete",
+            "last_error": failed.then_some("bad luck"), "maintenance": failed || verb.starts_with("delete"),
         });
         let fixture = fixture(Some(node), &[]);
         assert_eq!(call(&fixture, verb).await, outcome, "{verb} in {state}");
@@ -384,4 +421,235 @@ async fn nodes_are_listed_once_per_period() {
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
     fixture.host.node_id = Some("n2".to_owned());
     assert!(fixture.provisioner.has_capacity(&fixture.host).await.unwrap(), "n1 never started");
+}
+
+/// States in which the service runs nothing, so that waiting would be for ever.
+const SETTLED: [&str; 14] = [
+    "enroll",
+    "manageable",
+    "available",
+    "active",
+    "deploy failed",
+    "clean failed",
+    "error",
+    "inspect failed",
+    "adopt failed",
+    "service failed",
+    "rescue",
+    "rescue failed",
+    "clean hold",
+    "a future state",
+];
+
+#[tokio::test]
+async fn no_verb_waits_in_a_state_in_which_nothing_runs() {
+    for verb in [
+        "register",
+        "inspect",
+        "prepare",
+        "provision",
+        "deprovision",
+        "adopt",
+        "service",
+        "withdraw",
+        "power on",
+        "power off",
+        "soft off",
+        "final off",
+        "unused off",
+        "delete",
+        "detach",
+    ] {
+        for state in SETTLED {
+            for suffix in ["", " again", " forced"] {
+                let verb = format!("{verb}{suffix}");
+                let failed = state.contains("failed") || state == "error";
+                let target = (failed || state == "clean hold").then_some("available");
+                let node = json!({"provision_state": state, "target_provision_state": target,
+                    "last_error": failed.then_some("bad luck"), "power_state": "power on"});
+                let fixture = fixture(Some(node), &[]);
+                let outcome = call(&fixture, &verb).await;
+                let is_decided = ["done", "failed ", "needs registration"]
+                    .iter()
+                    .any(|start| outcome.starts_with(start));
+                let is_progress = !fixture.changes().is_empty();
+                assert!(is_decided || is_progress, "{verb} in {state}: {outcome}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_state_is_named_with_what_to_do() {
+    for (verb, state) in [
+        ("inspect", "active"),
+        ("prepare", "service failed"),
+        ("provision", "rescue"),
+        ("deprovision", "clean hold"),
+        ("service", "available"),
+    ] {
+        let fixture = fixture(Some(json!({"provision_state": state, "last_error": "odd"})), &[]);
+        let outcome = call(&fixture, verb).await;
+        for part in [&*format!("node n1 is in the state '{state}' (odd)"), "delete it", "retry-now"]
+        {
+            assert!(outcome.contains(part), "{verb}: {outcome}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_forced_removal_ends_in_every_state() {
+    let running = ["verifying", "inspecting", "cleaning", "deploying", "deleting", "adopting"];
+    let waiting = ["inspect wait", "clean wait", "wait call-back", "service wait"];
+    let removal = ["PUT NODE/maintenance", "DELETE NODE"];
+    for state in running.into_iter().chain(SETTLED) {
+        let fixture = fixture(Some(json!({"provision_state": state})), &[]);
+        assert_eq!(call(&fixture, "delete forced").await, "started removing the node", "{state}");
+        assert!(fixture.changes().ends_with(&["DELETE NODE".to_owned()]), "{state}");
+    }
+    for state in waiting {
+        let fixture = fixture(Some(json!({"provision_state": state})), &[]);
+        assert_eq!(call(&fixture, "delete forced").await, "started aborting", "{state}");
+        // The step cannot be aborted, or the abort is rejected.
+        let step = json!({"provision_state": state, "clean_step": {"abort_after": true}});
+        let fixture = self::fixture(Some(step), &[]);
+        assert_eq!(call(&fixture, "delete forced").await, "started removing the node", "{state}");
+        assert_eq!(fixture.changes(), removal);
+        let rejected = [("PUT NODE/states/provision", json!(400))];
+        let fixture = self::fixture(Some(json!({"provision_state": state})), &rejected);
+        assert_eq!(call(&fixture, "delete forced").await, "started removing the node", "{state}");
+        assert_eq!(fixture.changes()[1..], removal);
+    }
+    // A lock ends soon.
+    let locked = [("DELETE NODE", json!(409))];
+    let fixture = fixture(Some(json!({"provision_state": "cleaning"})), &locked);
+    let scope = NodeRemovalScope::Forced;
+    let outcome = fixture.provisioner.delete(&fixture.host, scope).await;
+    let Err(VerbStop::InProgress(wait)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(wait.failure.as_deref(), Some("status 409"));
+}
+
+#[tokio::test]
+async fn a_node_that_an_earlier_host_left_behind_is_replaced() {
+    let registered = |state: &'static str, name: Value, is_new_host: bool| async move {
+        let fields = json!({"provision_state": state, "name": name});
+        let found = fixture(Some(fields.clone()), &[]).recording.node.lock().unwrap().clone();
+        let mut service = fixture(Some(fields), &[("GET /v1/nodes/lab~host-1", found.unwrap())]);
+        service.host.node_id = None;
+        let request = RegistrationRequest { is_new_host, ..Default::default() };
+        let outcome = show(&service.provisioner.register(&service.host, &request).await.node_id);
+        let mut changes = service.changes();
+        changes.retain(|change| change != "PATCH NODE /automated_clean");
+        (outcome, changes)
+    };
+    let own = || json!("lab~host-1");
+    // The new host may be an old one that lost its status.
+    for state in ["active", "service wait", "service failed", "rescue"] {
+        let (outcome, changes) = registered(state, own(), true).await;
+        assert!(outcome.contains("machine may run a system; to keep"), "{state}: {outcome}");
+        assert_eq!(changes, Vec::<String>::new(), "{state}");
+    }
+    for state in ["deploy failed", "error"] {
+        let (outcome, changes) = registered(state, own(), true).await;
+        assert_eq!(outcome, "started verifying the BMC", "{state}");
+        let expected = [
+            "PUT NODE/maintenance",
+            "DELETE NODE",
+            "POST /v1/nodes",
+            "PUT NODE/states/provision manage",
+        ];
+        assert_eq!(changes, expected, "{state}");
+        // The host has the system that runs on the machine.
+        assert_eq!(registered(state, own(), false).await, ("done".to_owned(), Vec::new()));
+        let (outcome, changes) = registered(state, json!("renamed"), true).await;
+        assert_eq!(outcome, "done", "{state}");
+        assert!(!changes.contains(&"DELETE NODE".to_owned()), "{state}");
+    }
+    let (outcome, changes) = registered("wait call-back", own(), true).await;
+    assert_eq!((outcome.as_str(), changes), ("started aborting", vec![ABORT.to_owned()]));
+    assert_eq!(registered("deleting", own(), true).await.0, "removing the node");
+    for state in ["manageable", "available", "clean wait", "clean failed"] {
+        assert_eq!(registered(state, own(), true).await, ("done".to_owned(), Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_wait_has_the_last_failure() {
+    let error = "the BMC does not respond (next attempt at 2027-01-15T08:00:10Z)";
+    for (verb, node) in [
+        ("deprovision", json!({"provision_state": "deleting"})),
+        ("provision", json!({"provision_state": "clean wait"})),
+        ("power off", json!({"provision_state": "active", "target_power_state": "power off"})),
+    ] {
+        let mut node = node;
+        node["last_error"] = json!(error);
+        let RecordedService { provisioner, host, .. } = &fixture(Some(node), &[]);
+        let outcome = match verb {
+            "deprovision" => provisioner.deprovision(host, &DeprovisionRequest::default()).await,
+            "provision" => provisioner.provision(host, &HostDeployRequest::default()).await,
+            _ => {
+                let request = PowerOffRequest {
+                    mode: HostRebootMode::Hard,
+                    is_forced: false,
+                    aborts_operations: false,
+                    aborts_cleaning: false,
+                };
+                provisioner.power_off(host, &request).await
+            }
+        };
+        let Err(VerbStop::InProgress(wait)) = outcome else { panic!("{verb}: {outcome:?}") };
+        assert_eq!(wait.failure.as_deref(), Some(error), "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn the_annotation_forces_the_removal_of_a_node_that_waits() {
+    for (annotation, expected) in [(Some(FORCE_DELETE), vec![ABORT]), (None, vec![])] {
+        let node = json!({"provision_state": "clean wait", "target_provision_state": "available"});
+        let service = fixture(Some(node), &[]);
+        let mut lab = HostLab::new(Arc::new(service.provisioner), json!({}));
+        lab.host.metadata.finalizers = Some(vec!["baremetalhost.metal3.io".to_owned()]);
+        lab.host.status = serde_json::from_value(json!({"operationalStatus": "OK",
+            "provisioning": {"state": "deleting", "ID": "n1"}}))
+        .unwrap();
+        lab.delete();
+        if let Some(annotation) = annotation {
+            lab.annotate(annotation, "");
+        }
+        lab.pass().await;
+        let changes = service.recording.changes.lock().unwrap();
+        let show = |(line, body): &(String, Value)| {
+            format!("{line} {}", body["target"].as_str().unwrap_or_default())
+        };
+        assert_eq!(changes.iter().map(show).collect::<Vec<String>>(), expected);
+    }
+}
+
+#[tokio::test]
+async fn repeated_failures_to_remove_a_deployment_are_reported_and_delayed() {
+    let node = json!({"provision_state": "error", "last_error": "bad luck"});
+    let service = fixture(Some(node), &[]);
+    let mut lab = HostLab::new(Arc::new(service.provisioner), json!({}));
+    lab.host.metadata.finalizers = Some(vec!["baremetalhost.metal3.io".to_owned()]);
+    lab.host.status = serde_json::from_value(json!({"operationalStatus": "OK",
+        "provisioning": {"state": "inspecting", "ID": "n1"}}))
+    .unwrap();
+    let removals = || {
+        let changes = service.recording.changes.lock().unwrap();
+        changes.iter().filter(|(_, body)| body["target"] == "deleted").count()
+    };
+    let mut delays = Vec::new();
+    for attempt in 1..=3 {
+        // The node stays in the state 'error'.
+        let mut wait = lab.pass().await.unwrap();
+        while lab.status().error_count < attempt {
+            lab.now += wait;
+            wait = lab.pass().await.unwrap();
+        }
+        assert_eq!(lab.status().error_message, "bad luck");
+        assert_eq!(removals(), usize::try_from(attempt).unwrap() - 1);
+        delays.push(wait);
+        lab.now += wait;
+    }
+    assert!(delays.is_sorted() && delays[2] > delays[0] * 2, "{delays:?}");
 }
