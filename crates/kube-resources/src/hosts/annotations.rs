@@ -40,7 +40,8 @@ pub const RETRY_NOW: &str = "baremetalhost.metal3.io/retry-now";
 pub const FORCE_DELETE: &str = "baremetalhost.metal3.io/force-delete";
 
 /// Accepts the machine behind a new `spec.bmc.address` although it is not the registered one, or cannot be
-/// verified. Not part of Metal3. Removed once the host is registered.
+/// verified. It allows to change `spec.bootMACAddress`, and the host is inspected again. Not part of Metal3.
+/// Removed once the host is registered.
 pub const ACCEPT_REPLACED_MACHINE: &str = "baremetalhost.metal3.io/accept-replaced-machine";
 
 /// A value that cannot be read.

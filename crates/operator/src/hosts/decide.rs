@@ -33,7 +33,7 @@ pub use apply::apply;
 pub use back_off::{MAX_BACK_OFF, RETRY_SCHEDULED};
 pub use bmc_address::{
     BMC_ADDRESS_VERIFIED, HostIdentity, IdentityComparison, address_rejection, compare_identities,
-    is_accepted_machine_unread,
+    is_accepted_machine_uninspected, is_accepted_machine_unread,
 };
 pub use deployment_failures::DEPLOYMENT_FAILED;
 pub use firmware::{effective_root_device_hints, preparing_firmware, servicing_firmware};

@@ -20,7 +20,8 @@ use serde_json::{Map, Value};
 
 use super::decide::{
     BmcAccessState, HostVerb, HostView, VerbValue, effective_root_device_hints,
-    is_accepted_machine_unread, preparing_firmware, servicing_firmware,
+    is_accepted_machine_uninspected, is_accepted_machine_unread, preparing_firmware,
+    servicing_firmware,
 };
 use super::provisioner::{
     AdoptionRequest, BmcAccess, DeprovisionRequest, HostDeployRequest, HostProvisioner,
@@ -277,6 +278,7 @@ fn registration_request(
     let needs_ramdisk = matches!(state, State::Inspecting | State::Preparing)
         || (*state == State::Deprovisioning && is_cleaned)
         || status.operational_status == OperationalStatus::Servicing;
+    let accepts_replaced_machine = view.host.annotation(ACCEPT_REPLACED_MACHINE).is_some();
     Ok(RegistrationRequest {
         boot_mode: spec.boot_mode.clone(),
         architecture: spec.architecture.clone(),
@@ -290,7 +292,8 @@ fn registration_request(
             .filter(|_| has_deployment)
             .cloned(),
         runs_foreign_system,
-        accepts_replaced_machine: view.host.annotation(ACCEPT_REPLACED_MACHINE).is_some(),
+        accepts_replaced_machine,
+        has_other_nics: accepts_replaced_machine || is_accepted_machine_uninspected(view),
         is_accepted_machine_unread: is_accepted_machine_unread(status),
         credentials_changed,
         restart_on_failure: matches!(

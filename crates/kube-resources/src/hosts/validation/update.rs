@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules for changes of a `BareMetalHost`.
 
+use super::super::annotations::ACCEPT_REPLACED_MACHINE;
 use super::super::bare_metal_host::BareMetalHost;
 use super::super::host_status::{BareMetalHostStatus, HostProvisioningState, OperationalStatus};
 use super::host::validate_host;
@@ -41,14 +42,21 @@ fn bmc_address(
     })
 }
 
+/// Another machine has other NICs, so the user who replaces the machine changes the address too.
 fn boot_mac_address(old: &BareMetalHost, new: &BareMetalHost) -> Option<FieldError> {
     let old = old.spec.boot_mac_address.as_deref()?;
+    if new.annotation(ACCEPT_REPLACED_MACHINE).is_some() {
+        return None;
+    }
     let is_same =
         new.spec.boot_mac_address.as_deref().is_some_and(|new| new.eq_ignore_ascii_case(old));
     (!is_same).then(|| {
         FieldError::new(
             "spec.bootMACAddress",
-            format!("cannot be changed; keep {old}, or delete and create the host"),
+            format!(
+                "cannot be changed; keep {old}, or delete and create the host; if the machine was \
+                 replaced, set the annotation {ACCEPT_REPLACED_MACHINE} in the same change"
+            ),
         )
     })
 }

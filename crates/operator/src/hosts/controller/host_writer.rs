@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
+use kube_resources::hosts::annotations::INSPECT;
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use kube_resources::hosts::conditions::firmware;
 use kube_resources::hosts::data_image::{DataImage, DataImageStatus};
@@ -87,11 +88,14 @@ impl HostWriter {
             finalizers.push(HOST_FINALIZER.to_owned());
             metadata.insert("finalizers".to_owned(), json!(finalizers));
         }
-        if !patch.removed_annotations.is_empty() {
-            let removed = patch.removed_annotations.iter();
-            let removed: Map<String, Value> =
-                removed.map(|key| (key.clone(), Value::Null)).collect();
-            metadata.insert("annotations".to_owned(), Value::Object(removed));
+        let removed = patch.removed_annotations.iter();
+        let mut annotations: Map<String, Value> =
+            removed.map(|key| (key.clone(), Value::Null)).collect();
+        if patch.requests_inspection {
+            annotations.insert(INSPECT.to_owned(), json!(""));
+        }
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), Value::Object(annotations));
         }
         let mut changes = Map::new();
         if let Some(architecture) = &patch.architecture {

@@ -134,6 +134,8 @@ pub struct HostPatch {
     pub adds_finalizer: bool,
     /// Annotations to remove.
     pub removed_annotations: Vec<String>,
+    /// Add the annotation that requests an inspection.
+    pub requests_inspection: bool,
     /// New `spec.architecture`.
     pub architecture: Option<String>,
     /// Remove the finalizers of Secrets and images, then that of the host.

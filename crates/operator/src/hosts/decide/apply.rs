@@ -381,13 +381,25 @@ fn address_changed(change: &mut StatusChange<'_>, address: Option<&BmcAddressCha
     if !was_unread {
         change.event("BMCAddressChanged", "Changed the address of the BMC");
     }
+    end_acceptance(change);
+}
+
+/// Removes the annotation that accepts another machine, and requests the inspection of that machine. A
+/// provisioned host is inspected after its image was removed.
+fn end_acceptance(change: &mut StatusChange<'_>) {
+    let view = change.view;
+    if !view.annotations().contains_key(ACCEPT_REPLACED_MACHINE) {
+        return;
+    }
     change.remove_annotation(ACCEPT_REPLACED_MACHINE);
+    change.update.patch.requests_inspection =
+        !view.is_deleting() && !view.host.is_inspection_disabled();
 }
 
 fn registered(change: &mut StatusChange<'_>, id: String) {
     let credentials = current_credentials(change.view);
     bmc_address::end_rejection(&mut change.status, change.view.generation(), change.now);
-    change.remove_annotation(ACCEPT_REPLACED_MACHINE);
+    end_acceptance(change);
     if change.status.provisioning.id != id {
         change.memory.is_adopted = false;
         change.event("Registered", "Registered new host");

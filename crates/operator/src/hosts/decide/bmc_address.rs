@@ -2,13 +2,16 @@
 //! Whether a new BMC address leads to the machine that the host was registered with.
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
+use kube_resources::hosts::annotations::{
+    ACCEPT_REPLACED_MACHINE, InspectRequest, inspect_request,
+};
 use kube_resources::hosts::conditions::ConditionStatus;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 use serde::Deserialize;
 
 use super::super::provisioner::{BmcAddressChange, BmcAddressCheck, DIFFERENT_MACHINE};
 use super::conditions;
+use super::inputs::HostView;
 
 /// Condition with the result of the last change of the BMC address. Not part of Metal3.
 pub const BMC_ADDRESS_VERIFIED: &str = "BMCAddressVerified";
@@ -189,6 +192,17 @@ pub fn is_accepted_machine_unread(status: &BareMetalHostStatus) -> bool {
             && condition.reason == ACCEPTED
             && condition.status == "Unknown"
     })
+}
+
+/// Whether the user accepted another machine that was not inspected yet. The acceptance requests the
+/// inspection.
+#[must_use]
+pub fn is_accepted_machine_uninspected(view: &HostView<'_>) -> bool {
+    let mut conditions = view.status.conditions.iter();
+    inspect_request(view.annotations()) == Some(InspectRequest::Again)
+        && conditions.any(|condition| {
+            condition.type_ == BMC_ADDRESS_VERIFIED && condition.reason == ACCEPTED
+        })
 }
 
 /// Shows that the address is the earlier one again, if another one was rejected.

@@ -55,8 +55,9 @@ impl<'a> StatusChange<'a> {
     }
 
     pub(super) fn remove_annotation(&mut self, key: &str) {
-        if self.view.annotations().contains_key(key) {
-            self.update.patch.removed_annotations.push(key.to_owned());
+        let removed = &mut self.update.patch.removed_annotations;
+        if self.view.annotations().contains_key(key) && !removed.iter().any(|other| other == key) {
+            removed.push(key.to_owned());
         }
     }
 

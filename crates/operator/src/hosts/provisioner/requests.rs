@@ -81,6 +81,8 @@ pub struct RegistrationRequest {
     pub runs_foreign_system: bool,
     /// Accept another machine behind a changed BMC address.
     pub accepts_replaced_machine: bool,
+    /// The NICs that inspection found are those of a machine that was replaced.
+    pub has_other_nics: bool,
     /// The machine that was accepted last has not been read yet.
     pub is_accepted_machine_unread: bool,
     /// The credentials differ from those that were tried last.

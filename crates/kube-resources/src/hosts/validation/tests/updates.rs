@@ -4,6 +4,7 @@
 use expect_test::{Expect, expect};
 use serde_json::json;
 
+use super::super::super::annotations::ACCEPT_REPLACED_MACHINE;
 use super::super::validate_host_update;
 use super::*;
 
@@ -49,16 +50,32 @@ fn boot_mac_address() {
         mac(address),
         mac("00:53:00:00:00:01"),
         expect![[r#"
-            spec.bootMACAddress: cannot be changed; keep 00:53:00:AB:CD:EF, or delete and create the host
+            spec.bootMACAddress: cannot be changed; keep 00:53:00:AB:CD:EF, or delete and create the host; if the machine was replaced, set the annotation baremetalhost.metal3.io/accept-replaced-machine in the same change
         "#]],
     );
     check(
         mac(address),
         json!({}),
         expect![[r#"
-            spec.bootMACAddress: cannot be changed; keep 00:53:00:AB:CD:EF, or delete and create the host
+            spec.bootMACAddress: cannot be changed; keep 00:53:00:AB:CD:EF, or delete and create the host; if the machine was replaced, set the annotation baremetalhost.metal3.io/accept-replaced-machine in the same change
         "#]],
     );
+}
+
+#[test]
+fn boot_mac_address_of_a_replaced_machine() {
+    let old = host_with(json!({"bootMACAddress": "00:53:00:00:00:01"}));
+    for spec in [json!({"bootMACAddress": "00:53:00:00:00:02"}), json!({})] {
+        let mut new = host_with(spec);
+        assert_eq!(validate_host_update(&old, &new).len(), 1);
+        let accepts = (ACCEPT_REPLACED_MACHINE.to_owned(), String::new());
+        new.metadata.annotations = Some([accepts].into());
+        assert_eq!(messages(&validate_host_update(&old, &new)), "");
+    }
+    let mut invalid = host_with(json!({"bootMACAddress": "no"}));
+    invalid.metadata.annotations =
+        Some([(ACCEPT_REPLACED_MACHINE.to_owned(), String::new())].into());
+    assert_eq!(validate_host_update(&old, &invalid).len(), 1, "the address itself is checked");
 }
 
 #[test]

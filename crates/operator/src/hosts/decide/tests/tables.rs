@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::lab::HostLab;
 use crate::hosts::decide::{
     BMC_ADDRESS_VERIFIED, BmcAccessState, HostAction, HostCompanions, HostLimits, HostMemory,
-    HostVerb, HostView, NextPass, VerbValue, apply, decide, is_accepted_machine_unread,
+    HostVerb, HostView, NextPass, VerbValue, apply, decide, is_accepted_machine_uninspected,
+    is_accepted_machine_unread,
 };
 use crate::hosts::provisioner::fixture::FixtureProvisioner;
 use crate::hosts::provisioner::{
@@ -489,6 +490,7 @@ fn a_changed_bmc_address_is_shown() {
         assert_eq!(kind.as_deref(), error);
         let removed = &update.patch.removed_annotations;
         assert_eq!(removed.iter().any(|key| key == ACCEPT_REPLACED_MACHINE), is_removed);
+        assert_eq!(update.patch.requests_inspection, is_removed);
         host.status = Some(*update.status);
     }
 }
@@ -508,5 +510,33 @@ fn a_machine_that_the_user_accepts_is_registered_at_once() {
         let view = HostView::new(&host, &companions, &memory, &policy);
         let action = summary(&decide(&view, now()));
         assert!(action.starts_with(expected), "{kind:?} {annotations}: {action}");
+    }
+}
+
+#[test]
+fn a_replaced_machine_is_inspected_unless_inspection_is_disabled() {
+    let (companions, memory, policy) = (companions(), memory(true), HostLimits::default());
+    let accepts = json!({ACCEPT_REPLACED_MACHINE: ""});
+    for (spec, annotations, expected) in [
+        (json!({}), accepts.clone(), true),
+        (json!({}), json!({}), false),
+        (json!({"inspectionMode": "disabled"}), accepts, false),
+        (json!({}), json!({ACCEPT_REPLACED_MACHINE: "", INSPECT: "disabled"}), false),
+    ] {
+        let case = format!("{spec} {annotations}");
+        let mut host = host("available", spec, annotations);
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        let check = BmcAddressCheck::Accepted;
+        let change = BmcAddressChange { check, probe_failure: None };
+        let attempt =
+            RegistrationAttempt { node_id: Ok("node".into()), address_change: Some(change) };
+        let value = VerbValue::Registration(attempt);
+        let update = apply(&view, &HostVerb::Register, Ok(value), now());
+        assert_eq!(update.patch.requests_inspection, expected, "{case}");
+        assert!(!is_accepted_machine_uninspected(&view), "{case}: not accepted yet");
+        host.status = Some(*update.status);
+        host.metadata.annotations = Some([(INSPECT.to_owned(), String::new())].into());
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        assert!(is_accepted_machine_uninspected(&view), "{case}");
     }
 }

@@ -9,6 +9,13 @@ use super::super::requests::ManagedHost;
 use super::calls::IronicCalls;
 use super::node::NodeResponse;
 
+/// A port of a node.
+pub(super) struct NodePort {
+    pub(super) uuid: String,
+    /// MAC address in lower case.
+    pub(super) address: String,
+}
+
 /// Name of the node of a host.
 pub(super) fn node_name(host: &ManagedHost) -> String {
     format!("{}~{}", host.namespace, host.name)
@@ -77,12 +84,15 @@ impl IronicCalls<'_> {
         Ok(ports["ports"][0]["node_uuid"].as_str().map(str::to_owned))
     }
 
-    /// MAC addresses of the ports of a node.
-    pub(super) async fn port_addresses(&self, node: &NodeResponse) -> VerbOutcome<Vec<String>> {
-        let query = QueryString::new().with("node_uuid", &node.uuid).with("fields", "address");
+    /// The ports of a node.
+    pub(super) async fn ports(&self, node: &NodeResponse) -> VerbOutcome<Vec<NodePort>> {
+        let query = QueryString::new().with("node_uuid", &node.uuid).with("fields", "uuid,address");
         let ports = self.get(&query.append_to("/v1/ports")).await?;
         let ports = ports["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let address = |port: &Value| port["address"].as_str().map(str::to_ascii_lowercase);
-        Ok(ports.iter().filter_map(address).collect())
+        let port = |port: &Value| {
+            let uuid = port["uuid"].as_str().unwrap_or_default().to_owned();
+            Some(NodePort { uuid, address: port["address"].as_str()?.to_ascii_lowercase() })
+        };
+        Ok(ports.iter().filter_map(port).collect())
     }
 }

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports of a node: the boot NIC and the NICs that inspection found.
 
+use ironic_client::percent_encode;
 use serde_json::json;
 
-use super::super::outcome::{VerbOutcome, VerbStop};
+use super::super::outcome::{ProvisionerWaitReason, VerbOutcome, VerbStop};
 use super::super::requests::{ManagedHost, RegistrationRequest};
 use super::calls::IronicCalls;
-use super::node::NodeResponse;
+use super::node::{NodeResponse, NodeState};
 
 impl IronicCalls<'_> {
-    /// Creates the ports that are missing.
+    /// Creates the ports that are missing, and removes those of a machine that was replaced.
     pub(super) async fn ensure_ports(
         &self,
         host: &ManagedHost,
         request: &RegistrationRequest,
         node: &NodeResponse,
     ) -> VerbOutcome<()> {
+        if request.has_other_nics {
+            return self.replace_ports(host, node).await;
+        }
         let boot = host.boot_mac_address.as_deref().map(str::to_ascii_lowercase);
         let mut wanted: Vec<String> =
             request.nic_mac_addresses.iter().map(|mac| mac.to_ascii_lowercase()).collect();
@@ -25,8 +29,9 @@ impl IronicCalls<'_> {
         if !node.provision_state.accepts_ports() || (boot.is_none() && wanted.is_empty()) {
             return Ok(());
         }
-        let existing = self.port_addresses(node).await?;
-        if let Some(boot) = boot.filter(|mac| !existing.contains(mac)) {
+        let existing = self.ports(node).await?;
+        let existing: Vec<&String> = existing.iter().map(|port| &port.address).collect();
+        if let Some(boot) = boot.filter(|mac| !existing.contains(&mac)) {
             self.create_boot_port(node, &boot).await?;
         }
         for mac in wanted.iter().filter(|mac| !existing.contains(mac)) {
@@ -34,6 +39,36 @@ impl IronicCalls<'_> {
             match self.create_port(node, mac, false).await {
                 Ok(()) | Err(VerbStop::Busy { .. }) => {}
                 Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all ports but that of the boot NIC. The inspection finds the other NICs.
+    async fn replace_ports(&self, host: &ManagedHost, node: &NodeResponse) -> VerbOutcome<()> {
+        let boot = host.boot_mac_address.as_deref().map(str::to_ascii_lowercase);
+        let existing = self.ports(node).await?;
+        let (kept, removed): (Vec<_>, Vec<_>) =
+            existing.into_iter().partition(|port| Some(&port.address) == boot.as_ref());
+        let missing = boot.filter(|_| kept.is_empty());
+        if missing.is_none() && removed.is_empty() {
+            return Ok(());
+        }
+        if !node.provision_state.accepts_ports() {
+            return Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()));
+        }
+        if let Some(boot) = missing {
+            self.create_boot_port(node, &boot).await?;
+        }
+        for port in removed {
+            let path = format!("/v1/ports/{}", percent_encode(&port.uuid));
+            match self.delete_request(&path, None).await {
+                Ok(()) => {}
+                Err(error) if error.status == Some(404) => {}
+                // The service keeps a port that a running system uses.
+                Err(error)
+                    if error.status == Some(409) && node.provision_state == NodeState::Active => {}
+                Err(error) => return Err(self.stop(error)),
             }
         }
         Ok(())

@@ -733,3 +733,45 @@ async fn an_accepted_machine_is_read_before_the_registration_ends() {
     let shown = show(&attempt.node_id);
     assert!(shown.contains("cannot be verified") && attempt.address_change.is_none(), "{shown}");
 }
+
+#[tokio::test]
+async fn ports_of_a_replaced_machine_are_removed() {
+    let (old, other) = ("00:53:00:00:00:01", "00:53:00:00:00:02");
+    let new = "00:53:00:00:00:0A";
+    let port = |uuid: &str, mac: &str| json!({"uuid": uuid, "address": mac});
+    let list = "GET /v1/ports?node_uuid=n1&fields=uuid,address";
+    let delete = ["DELETE /v1/ports/p1", "DELETE /v1/ports/p2"];
+    let replaced = ["POST /v1/ports", delete[0], delete[1]];
+    let old_ports = || json!({"ports": [port("p1", old), port("p2", other)]});
+    let mixed = json!({"ports": [port("p0", new), port("p1", old), port("p2", other)]});
+    let done = json!({"ports": [port("p0", new)]});
+    for (state, boot, ports, deletion, expected, changes) in [
+        ("available", Some(new), old_ports(), json!({}), "done", &replaced[..]),
+        ("active", Some(new), old_ports(), json!({}), "done", &replaced),
+        // The NICs of the new machine are found by the inspection.
+        ("available", None, old_ports(), json!({}), "done", &delete),
+        ("available", Some(new), mixed, json!({}), "done", &delete),
+        ("available", Some(new), done.clone(), json!({}), "done", &[]),
+        ("cleaning", Some(new), done, json!({}), "done", &[]),
+        ("cleaning", Some(new), old_ports(), json!({}), "changing the node's state", &[]),
+        ("available", Some(new), old_ports(), json!(404), "done", &replaced),
+        ("available", Some(new), old_ports(), json!(409), "busy", &replaced[..2]),
+        // A running system uses the port.
+        ("active", Some(new), old_ports(), json!(409), "done", &replaced),
+    ] {
+        let case = format!("{state} {boot:?} {ports} {deletion}");
+        let responses = [(list, ports), (delete[0], deletion)];
+        let mut service = fixture(Some(json!({"provision_state": state})), &responses);
+        service.host.boot_mac_address = boot.map(str::to_owned);
+        let request = RegistrationRequest {
+            has_other_nics: true,
+            nic_mac_addresses: vec![old.to_owned(), other.to_owned()],
+            ..Default::default()
+        };
+        let outcome = show(&service.provisioner.register(&service.host, &request).await.node_id);
+        assert!(outcome.starts_with(expected), "{case}: {outcome}");
+        let mut sent = service.changes();
+        sent.retain(|change| change.contains("/v1/ports"));
+        assert_eq!(sent, changes, "{case}");
+    }
+}
