@@ -4,11 +4,12 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
-use error_chain::error_chain;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use tracing::warn;
+
+use crate::owned_objects::api_error_chain;
 
 /// Maximum length of the text in bytes; the API server rejects longer ones.
 const MAX_NOTE: usize = 1024;
@@ -55,7 +56,7 @@ impl ObjectEventRecorder {
                 namespace = object.namespace.as_deref(),
                 name = object.name.as_deref(),
                 reason,
-                error = error_chain(&error),
+                error = api_error_chain(&error),
                 "event cannot be published"
             );
         }

@@ -32,6 +32,7 @@ use tracing::{info, warn};
 use crate::context::{ControllerContext, WatchScope};
 use crate::hosts::provisioner::ironic::{IronicTransport, IronicTransportError};
 use crate::ironic::desired::object_names;
+use crate::owned_objects::api_error_text;
 
 /// How long address and credentials are used without reading them again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -84,6 +85,8 @@ struct ConnectionState {
     current: Option<CurrentApi>,
     /// When and why the API was not found.
     failure: Option<(Instant, String)>,
+    /// URL and source that were logged last.
+    logged: Option<(Option<String>, String)>,
 }
 
 struct CurrentApi {
@@ -112,10 +115,12 @@ impl IronicConnection {
         {
             return Err(message.clone());
         }
-        match self.connect(state.current.as_ref()).await {
+        let ConnectionState { current, logged, .. } = &mut *state;
+        match self.connect(current.as_ref(), logged).await {
             Ok(current) => {
                 let api = Arc::clone(&current.api);
-                *state = ConnectionState { current: Some(current), failure: None };
+                state.current = Some(current);
+                state.failure = None;
                 Ok(api)
             }
             Err(message) => {
@@ -126,12 +131,19 @@ impl IronicConnection {
     }
 
     /// Reads address and credentials. The client of `before` is used again if they are the same.
-    async fn connect(&self, before: Option<&CurrentApi>) -> Result<CurrentApi, String> {
+    async fn connect(
+        &self,
+        before: Option<&CurrentApi>,
+        logged: &mut Option<(Option<String>, String)>,
+    ) -> Result<CurrentApi, String> {
         let (target, unready) = self.target().await?;
         let api = match before.filter(|before| before.target == target) {
             Some(before) => Arc::clone(&before.api),
             None => {
-                info!(url = target.url.as_deref(), source = %target.origin, "using Ironic API");
+                // An API that does not respond yet is tried again and again.
+                if is_new(logged, &target) {
+                    info!(url = target.url.as_deref(), source = %target.origin, "using Ironic API");
+                }
                 Arc::new(IronicApi::new(target.clone()).map_err(|error| error_chain(&error))?)
             }
         };
@@ -169,7 +181,7 @@ impl IronicConnection {
             let api: Api<Ironic> = Api::namespaced(self.client.clone(), namespace);
             let found = api.get_opt(name).await;
             let found = found.map_err(|error| {
-                format!("cannot read Ironic {namespace}/{name}: {}", error_chain(&error))
+                format!("cannot read Ironic {namespace}/{name}: {}", api_error_text(&error))
             })?;
             return found.ok_or_else(|| format!("there is no Ironic {namespace}/{name}"));
         }
@@ -183,7 +195,7 @@ impl IronicConnection {
         for api in apis {
             let list = api.list(&ListParams::default()).await;
             let list =
-                list.map_err(|error| format!("cannot list Ironics: {}", error_chain(&error)))?;
+                list.map_err(|error| format!("cannot list Ironics: {}", api_error_text(&error)))?;
             found.extend(list.into_iter().filter_map(readable));
         }
         only(found)
@@ -199,7 +211,7 @@ impl IronicConnection {
         let read = async |secret: &str| {
             let found = secrets.get(secret).await;
             found.map_err(|error| {
-                format!("cannot read Secret {namespace}/{secret}: {}", error_chain(&error))
+                format!("cannot read Secret {namespace}/{secret}: {}", api_error_text(&error))
             })
         };
         let login = match ironic.spec.api_credentials_name.as_deref() {
@@ -290,6 +302,14 @@ impl IronicEndpoint {
             Err(error) => Err(format!("cannot read {}: {error}", path.display())),
         }
     }
+}
+
+/// Whether the address differs from the last one, which it replaces.
+fn is_new(last: &mut Option<(Option<String>, String)>, target: &ApiTarget) -> bool {
+    let new = Some((target.url.clone(), target.origin.clone()));
+    let is_new = *last != new;
+    *last = new;
+    is_new
 }
 
 /// The `Ironic`, unless it does not match its type. One that cannot be read must not affect hosts.

@@ -181,5 +181,7 @@ mod tests {
             "cannot load secret metal/s: the key username is missing or empty"
         );
         assert!(missing.needs_user);
+        let named = missing.named_by("spec.apiCredentialsName");
+        assert!(named.text.ends_with("is missing or empty (spec.apiCredentialsName names it)"));
     }
 }

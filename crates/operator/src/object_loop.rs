@@ -23,7 +23,7 @@ use tracing::warn;
 use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::events::ObjectEventRecorder;
 use crate::object_key::ObjectKey;
-use crate::owned_objects::{OwnedObjectError, api_error_text};
+use crate::owned_objects::{OwnedObjectError, api_error_chain, api_error_text};
 use crate::reconcile_loop::{LoopSettings, RESYNC, Reconciler, reconcile_queue};
 
 /// Objects that are reconciled at the same time.
@@ -59,6 +59,11 @@ impl Obstacle {
     /// The request failed.
     pub(crate) fn request(what: &str, error: &kube::Error) -> Self {
         Self::transient(format!("{what}: {}", api_error_text(error)))
+    }
+
+    /// The same with the field that names the object.
+    pub(crate) fn named_by(self, field: &str) -> Self {
+        Self { text: format!("{} ({field} names it)", self.text), ..self }
     }
 
     /// The same with an event.
@@ -282,11 +287,7 @@ pub(crate) fn watched_metadata<K: WatchedKind>(
 fn logged<T>(kind: &str, result: Result<T, watcher::Error>) -> Option<T> {
     result
         .inspect_err(|error| {
-            warn!(
-                kind,
-                error = error_chain::error_chain(error),
-                "watch failed; it is started again"
-            );
+            warn!(kind, error = api_error_chain(error), "watch failed; it is started again");
         })
         .ok()
 }

@@ -16,6 +16,7 @@ use tracing::{Instrument as _, info_span, warn};
 use crate::context::ControllerContext;
 use crate::metrics::ReconcileOutcome;
 use crate::object_key::ObjectKey;
+use crate::owned_objects::api_error_chain;
 
 /// Delay after the first failure; it doubles with each one.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
             controller = Self::NAME,
             namespace = metadata.namespace.as_deref(),
             name = metadata.name.as_deref(),
-            error = error_chain::error_chain(&failure),
+            error = api_error_chain(&failure),
             ?retry_in,
             "reconciliation failed"
         );

@@ -17,6 +17,7 @@ mod firmware_settings;
 mod firmware_status;
 mod host_claim;
 mod host_inputs;
+mod host_log;
 mod host_metrics;
 mod host_pass;
 mod host_release;

@@ -44,11 +44,13 @@ impl IronicReconciler {
             Some(name) => name.clone(),
             None => self.generate_credentials(pass).await?,
         };
-        let secret = pass.linked.read(LinkedKind::Secret, &name, LabelRule::Required).await?;
+        let named = |obstacle: Obstacle| obstacle.named_by("spec.apiCredentialsName");
+        let secret = pass.linked.read(LinkedKind::Secret, &name, LabelRule::Required).await;
+        let secret = secret.map_err(named)?;
         if self.is_verified(&secret) {
             return Ok(secret);
         }
-        let secret = with_user_file(self, pass, secret).await?;
+        let secret = with_user_file(self, pass, secret).await.map_err(named)?;
         self.record_verified(&secret);
         Ok(secret)
     }
@@ -140,9 +142,11 @@ impl IronicReconciler {
     ) -> Result<(Option<LinkedObject>, Option<SystemTime>), Obstacle> {
         let tls = &pass.ironic.spec.tls;
         if let Some(name) = &tls.certificate_name {
-            let secret = pass.linked.read(LinkedKind::Secret, name, LabelRule::Required).await?;
+            let named = |obstacle: Obstacle| obstacle.named_by("spec.tls.certificateName");
+            let secret = pass.linked.read(LinkedKind::Secret, name, LabelRule::Required).await;
+            let secret = secret.map_err(named)?;
             for key in [secret_keys::TLS_CERTIFICATE, secret_keys::TLS_KEY] {
-                secret.required_text(&pass.namespace, key)?;
+                secret.required_text(&pass.namespace, key).map_err(named)?;
             }
             return Ok((Some(secret), None));
         }

@@ -156,3 +156,19 @@ async fn a_missing_installation_is_looked_for_once_for_all_hosts() {
     connection.request(Method::GET, "/v1", None).await.unwrap_err();
     assert_eq!(requests.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn an_address_is_logged_once_until_it_changes() {
+    let target = |url: &str, source: &str| ApiTarget::at(url, None, None, source).unwrap();
+    let mut last = None;
+    for (url, source, expected) in [
+        ("http://a", "Ironic lab/a", true),
+        ("http://a", "Ironic lab/a", false),
+        ("http://b", "Ironic lab/a", true),
+        ("http://b", "Ironic lab/b", true),
+        ("http://b", "Ironic lab/b", false),
+        ("http://a", "Ironic lab/a", true),
+    ] {
+        assert_eq!(is_new(&mut last, &target(url, source)), expected, "{url} {source}");
+    }
+}

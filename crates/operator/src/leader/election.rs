@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use error_chain::error_chain;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +15,7 @@ use tracing::{info, warn};
 use super::fence::LeadershipFence;
 use super::steps::{LeaseStep, LeaseTiming, SeenLease, next_step, released};
 use crate::metrics::OperatorMetrics;
+use crate::owned_objects::api_error_text;
 
 /// Time limit of the request that releases a Lease when the process ends.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -159,7 +159,8 @@ impl LeaderElection {
             Ok(Ok(true)) => info!(lease = %self.name, "released the lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
-                warn!(lease = %self.name, error = %error_chain(&error), "lease was not released");
+                let error = api_error_text(&error);
+                warn!(lease = %self.name, error, "lease was not released");
             }
             Err(_) => {
                 warn!(lease = %self.name, limit = ?RELEASE_TIMEOUT, "release of the lease timed out");
@@ -256,8 +257,14 @@ impl LeaderElection {
 enum AttemptError {
     #[error("no response in {0:?}")]
     Timeout(Duration),
-    #[error("{}", error_chain(.0))]
-    Request(#[from] kube::Error),
+    #[error("{0}")]
+    Request(String),
+}
+
+impl From<kube::Error> for AttemptError {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(api_error_text(&error))
+    }
 }
 
 fn seen_lease(lease: Lease) -> SeenLease {

@@ -76,6 +76,28 @@ pub fn api_error_text(error: &kube::Error) -> String {
     error_chain::error_chain(error)
 }
 
+/// An error and its causes like [`error_chain::error_chain`], with the message of the API server instead of
+/// the notation of the client library.
+pub(crate) fn api_error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut parts = Vec::new();
+    let mut next = Some(error);
+    while let Some(current) = next {
+        if let Some(error) = current.downcast_ref::<kube::Error>() {
+            parts.push(api_error_text(error));
+            break;
+        }
+        next = current.source();
+        let text = current.to_string();
+        // Some errors of the library end with the text of their cause.
+        let own = next.and_then(|cause| text.strip_suffix(&cause.to_string()));
+        let own = own.map_or(text.as_str(), |own| own.trim_end_matches([':', ' ']));
+        if !own.is_empty() {
+            parts.push(own.to_owned());
+        }
+    }
+    parts.join(": ")
+}
+
 /// Whether an object or its kind does not exist. The response to requests for unknown kinds is a
 /// plain text, so only the code is compared.
 pub(crate) fn is_not_found(error: &kube::Error) -> bool {
@@ -312,4 +334,21 @@ fn failed(verb: &'static str, identity: &ObjectIdentity, source: kube::Error) ->
         return OwnedObjectError::Rejected { kind, name, message: status.message.clone() };
     }
     OwnedObjectError::Request { verb, kind, name, source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use kube::runtime::watcher;
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_the_api_server_is_shown_once() {
+        let message = "baremetalhosts.metal3.io is forbidden: User \"x\" cannot list resource";
+        let status = Status::failure(message, "Forbidden").with_code(403);
+        let refused = watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()));
+        let text = api_error_chain(&refused);
+        assert_eq!(text, format!("failed to perform initial object list: {message}"));
+    }
 }

@@ -13,6 +13,7 @@ use super::host_pass::{HostPassError, HostPasses};
 use super::host_slots::HostSlots;
 use super::watching::{ObserverFactory, RelevantValues};
 use crate::object_key::ObjectKey;
+use crate::owned_objects::api_error_chain;
 use crate::reconcile_loop::Reconciler;
 
 #[async_trait]
@@ -28,7 +29,7 @@ impl Reconciler for HostPasses {
     async fn report(&self, host: &BareMetalHost, failure: HostPassError, retry_in: Duration) {
         let key = ObjectKey::of(host);
         let (namespace, name) = (key.namespace(), key.name());
-        let error = error_chain::error_chain(&failure);
+        let error = api_error_chain(&failure);
         match failure {
             // Another client changed the host at the same time; the next pass uses its change.
             HostPassError::Conflict => {

@@ -36,7 +36,7 @@ use super::merge_patch::{as_json, merge_patch};
 use super::watching::ObjectCache;
 use crate::events::ObjectEventRecorder;
 use crate::object_key::ObjectKey;
-use crate::owned_objects::is_not_found;
+use crate::owned_objects::{api_error_chain, is_not_found};
 use crate::reconcile_loop::Reconciler;
 
 /// Another client changed an object at the same time.
@@ -270,7 +270,7 @@ impl HostClaimReconciler {
         }
         if refusal(&error).is_some() {
             let (namespace, name) = (host.namespace(), host.name_any());
-            let error = error_chain::error_chain(&error);
+            let error = api_error_chain(&error);
             warn!(namespace, name, error, "host cannot be bound to a claim");
             return Ok(None);
         }

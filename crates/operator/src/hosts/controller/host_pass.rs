@@ -23,6 +23,7 @@ use super::super::decide::{
 };
 use super::super::execute::{HostContents, execute};
 use super::super::provisioner::HostProvisioner;
+use super::host_log;
 use super::host_metrics::HostMetrics;
 use super::host_slots::{HostSlot, HostSlots, is_newer};
 use super::host_writer::HostWriter;
@@ -267,11 +268,13 @@ impl HostPass<'_> {
     async fn flush(&mut self) -> Result<(), HostPassError> {
         if let Some(before) = self.unwritten.take() {
             let stored = self.shared.writer.write_status(&self.host, before.as_ref()).await?;
+            host_log::status_changed(&self.host, before.as_ref());
             if let Some(stored) = stored {
                 self.host = stored;
             }
         }
         let events = std::mem::take(&mut self.events);
+        host_log::published(&self.host, &events);
         self.shared.writer.publish(&self.host, events).await;
         Ok(())
     }
@@ -311,6 +314,7 @@ impl HostPass<'_> {
         }
         writer.release_companion::<HardwareData>(&self.host, HARDWARE_DATA_FINALIZER).await?;
         writer.remove_finalizer(&self.host).await?;
+        host_log::released(&self.host);
         self.is_released = true;
         Ok(())
     }

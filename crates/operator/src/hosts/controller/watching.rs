@@ -19,6 +19,7 @@ use tracing::warn;
 use super::compact_store::{CompactStore, CompactStoreWriter};
 use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::object_key::ObjectKey;
+use crate::owned_objects::api_error_chain;
 use crate::reconcile_loop::{LoopSettings, Reconciler, reconcile_queue};
 
 /// Objects per page of a list, so that a large list is not in memory at once.
@@ -335,7 +336,7 @@ impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
 
 /// Reports a watch that is restored later.
 pub(super) fn warn_about_watch(kind: &str, error: &watcher::Error) {
-    warn!(kind, error = error as &dyn std::error::Error, "watch failed and is repeated");
+    warn!(kind, error = api_error_chain(error), "watch failed and is repeated");
 }
 
 #[cfg(test)]
