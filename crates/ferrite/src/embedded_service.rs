@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use toml::{Table, Value};
 use tracing::{info, warn};
 
-use crate::config::{Config, ConfigSource};
+use crate::config::{Config, ConfigSource, LogSection};
 use crate::in_process_transport::InProcessTransport;
-use crate::process::StopSignal;
+use crate::process::{StopSignal, print_line};
 use crate::service::{FerriteService, prepare_data_dir};
 use crate::{provisioning, ramdisk, serve};
 
@@ -58,11 +58,16 @@ pub(crate) struct EmbeddedService {
     config: Config,
     data_dir: PathBuf,
     _data_dir_lock: File,
+    /// Log the addresses instead of printing them.
+    logs_addresses: bool,
 }
 
 impl EmbeddedService {
     /// Reads the configuration and locks the data directory. Logs are those of the operator.
-    pub(crate) fn prepare(arguments: &EmbeddedServiceArguments) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(
+        arguments: &EmbeddedServiceArguments,
+        log: &LogSection,
+    ) -> anyhow::Result<Self> {
         let source = read(arguments.config.as_deref(), std::env::vars().collect())?;
         let config = source.config(None)?;
         config.check()?;
@@ -72,7 +77,8 @@ impl EmbeddedService {
         let data_dir = config.data_dir()?;
         let data_dir_lock = prepare_data_dir(&data_dir, "data_dir in the configuration")?;
         ramdisk::use_data_dir_ramdisk(&mut config, &data_dir);
-        Ok(Self { config, data_dir, _data_dir_lock: data_dir_lock })
+        let logs_addresses = log.json;
+        Ok(Self { config, data_dir, _data_dir_lock: data_dir_lock, logs_addresses })
     }
 
     /// Runs the service, and beside it the operator until it ends or the process is stopped. `operate`
@@ -85,7 +91,11 @@ impl EmbeddedService {
         let mut signal = StopSignal::listen()?;
         let inspection = self.config.inspection()?;
         let mut service = FerriteService::start(&self.config, inspection, &self.data_dir).await?;
-        serve::announce(&service, &self.data_dir);
+        let write: fn(&str) = match self.logs_addresses {
+            true => |line: &str| info!("{line}"),
+            false => print_line,
+        };
+        serve::announce(&service, &self.data_dir, write);
         let transport = Arc::new(InProcessTransport::new(Arc::clone(&service.app)));
         let readiness = OperatorReadiness::default();
         let handle = ServiceHandle { transport, readiness };
@@ -220,7 +230,7 @@ mod tests {
         config.boot.enabled = false;
         let data_dir = folder.path().to_owned();
         let lock = File::create(data_dir.join("lock")).unwrap();
-        EmbeddedService { config, data_dir, _data_dir_lock: lock }
+        EmbeddedService { config, data_dir, _data_dir_lock: lock, logs_addresses: false }
     }
 
     async fn ready(readiness: &OperatorReadiness) {

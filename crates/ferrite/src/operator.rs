@@ -30,7 +30,8 @@ use environment::OperatorEnvironment;
 /// Runs until SIGTERM or SIGINT, or until the leadership is lost.
 pub(crate) fn operator(arguments: &OperatorArguments) -> anyhow::Result<()> {
     arguments.check()?;
-    telemetry::start(&arguments.log())?;
+    let log = arguments.log();
+    telemetry::start(&log)?;
     raise_open_file_limit();
     // Variables that are not UTF-8 are not for this program.
     let variables = std::env::vars_os()
@@ -38,7 +39,7 @@ pub(crate) fn operator(arguments: &OperatorArguments) -> anyhow::Result<()> {
         .collect();
     let environment = OperatorEnvironment::read(arguments, &variables)?;
     let service =
-        arguments.service.with_service.then(|| EmbeddedService::prepare(&arguments.service));
+        arguments.service.with_service.then(|| EmbeddedService::prepare(&arguments.service, &log));
     let service = service.transpose()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if service.is_none() {
@@ -89,26 +90,32 @@ async fn run_manager(
     if let Some(service) = &service {
         manager = manager.with_readiness(service.readiness.clone());
     }
-    announce(&manager);
+    announce(&manager, arguments.log().json);
     let transport = service.map(|service| service.transport);
     let groups = controller_groups(arguments, environment, transport);
     manager.run(groups, stop).await?;
     Ok(())
 }
 
-/// Prints the addresses, for users and for programs that start this one.
-fn announce(manager: &OperatorManager) {
+/// Prints the addresses, for users and for programs that start this one. They are logged instead if the
+/// output has to be JSON.
+fn announce(manager: &OperatorManager, is_json: bool) {
     let addresses = manager.addresses();
     for (purpose, address) in [
         ("probes", addresses.health),
         ("metrics", addresses.metrics),
         ("webhooks", addresses.webhooks),
     ] {
-        if let Some(address) = address {
-            print_line(&format!("{purpose} on {address}"));
+        match address {
+            Some(address) if is_json => tracing::info!(purpose, %address, "listening"),
+            Some(address) => print_line(&format!("{purpose} on {address}")),
+            None => {}
         }
     }
-    print_line("ferrite operator started");
+    match is_json {
+        true => tracing::info!("ferrite operator started"),
+        false => print_line("ferrite operator started"),
+    }
 }
 
 /// The chosen controllers. Those that replace one of Metal3's operators share its lease, so that it

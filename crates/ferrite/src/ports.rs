@@ -91,8 +91,12 @@ impl ListenPurpose {
 
     const fn description(self) -> (&'static str, &'static str) {
         match self {
-            Self::Api => ("the API and the web UI", "--listen (api.listen)"),
-            Self::BootFiles => ("boot files", "--boot-listen (boot.listen)"),
+            Self::Api => {
+                ("the API and the web UI", "api.listen (--listen of ferrite serve and run)")
+            }
+            Self::BootFiles => {
+                ("boot files", "boot.listen (--boot-listen of ferrite serve and run)")
+            }
             Self::SecureFiles => ("files for agents", "boot.tls_listen"),
             Self::Metrics => ("metrics", "metrics.listen"),
         }
@@ -119,8 +123,16 @@ mod tests {
         let port = taken.port();
         let listens = format!("another program listens on port {port} ");
         for (message, purpose, option) in [
-            (error(taken, &[any]), "for the API and the web UI: ", "with --listen (api.listen)"),
-            (error(any, &[any, taken]), "for boot files: ", "with --boot-listen (boot.listen)"),
+            (
+                error(taken, &[any]),
+                "for the API and the web UI: ",
+                "with api.listen (--listen of ferrite serve and run)",
+            ),
+            (
+                error(any, &[any, taken]),
+                "for boot files: ",
+                "with boot.listen (--boot-listen of ferrite serve and run)",
+            ),
         ] {
             for part in [&taken.to_string(), purpose, &listens, option] {
                 assert!(message.contains(part), "{message} has no {part}");

@@ -70,7 +70,7 @@ pub(crate) struct RunOptions {
     /// Address and port of the boot file server; may be given several times.
     #[arg(long, value_name = "ADDR:PORT")]
     boot_listen: Vec<SocketAddr>,
-    /// Stop after this time, such as 90s, 30m or 2h.
+    /// Stop after this time, such as 90s, 30m or 2h; a number without a unit is in seconds.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
     /// The format of progress and result.
@@ -212,6 +212,7 @@ impl SingleRun<'_> {
             Ok(config)
         });
         let config = configured.map_err(|error| RunFailure::configuration(&error))?;
+        self.check_driver(&config)?;
         let _lock = prepare_data_dir(state.path(), "--state-dir")
             .map_err(|error| RunFailure::configuration(&error))?;
         let uuid = self.host.node.get("uuid").and_then(Value::as_str).map(str::to_owned);
@@ -240,6 +241,20 @@ impl SingleRun<'_> {
         runtime
             .map_err(|error| RunFailure::configuration(&error))?
             .block_on(self.perform_with_service(&config, &state, record))
+    }
+
+    /// Rejects a driver that does not exist or is not enabled.
+    fn check_driver(&self, config: &Config) -> Result<(), RunFailure> {
+        let driver = self.host.node.get("driver").and_then(Value::as_str).unwrap_or_default();
+        let enabled = &config.drivers.enabled_hardware_types;
+        if enabled.iter().any(|name| name == driver) {
+            return Ok(());
+        }
+        Err(RunFailure::invalid_input(format!(
+            "the host file {}: driver: {driver} is not enabled; use one of {}",
+            self.options.host.display(),
+            enabled.join(", ")
+        )))
     }
 
     /// The result of an operation that an earlier run completed.

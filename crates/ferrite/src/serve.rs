@@ -136,7 +136,7 @@ async fn run(
 ) -> anyhow::Result<()> {
     let mut service = FerriteService::start(&config, inspection, data_dir).await?;
     let mut stop = StopSignal::listen()?;
-    announce(&service, data_dir);
+    announce(&service, data_dir, print_line);
     let outcome = tokio::select! {
         () = stop.received() => Ok(()),
         error = service.failure() => Err(error),
@@ -147,22 +147,22 @@ async fn run(
     outcome
 }
 
-/// Prints the addresses of the server, for users and for programs that start this one.
-pub(crate) fn announce(service: &FerriteService, data_dir: &Path) {
+/// Writes the addresses of the server, for users and for programs that start this one.
+pub(crate) fn announce(service: &FerriteService, data_dir: &Path, write: fn(&str)) {
     if let Some(first) = &service.first_password {
-        print_line(&format!("user {}, password in {}", first.user, first.path.display()));
+        write(&format!("user {}, password in {}", first.user, first.path.display()));
     }
     if let Some(url) = &service.boot_url {
-        print_line(&format!("machines boot from {url}"));
+        write(&format!("machines boot from {url}"));
     }
     if let Some(url) = service.metrics_url() {
-        print_line(&format!("metrics are at {url}"));
+        write(&format!("metrics are at {url}"));
     }
     if let Some(ca_file) = &service.ca_file {
-        print_line(&format!("clients verify this server with {}", ca_file.display()));
+        write(&format!("clients verify this server with {}", ca_file.display()));
     }
     let (url, data_dir) = (service.url(), data_dir.display());
-    print_line(&format!("ferrite listening on {url} (data in {data_dir})"));
+    write(&format!("ferrite listening on {url} (data in {data_dir})"));
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs on standard error, and the metrics of conductor and clock for `/metrics`.
 
+use std::fmt::Debug;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use store::Store;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::{self, Writer};
 
 use crate::config::LogSection;
 
@@ -27,10 +31,24 @@ pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
     let started = if section.json {
         logging.json().try_init()
     } else {
-        logging.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
+        let logging = logging.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+        logging.fmt_fields(format::debug_fn(write_field).delimited(" ")).try_init()
     };
     // Fails only if logging was already started.
     started.map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+/// Writes a field of a text log. Values with spaces are quoted, so that the end of each is clear.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}").replace('\x1b', "\\x1b");
+    let name = field.name();
+    let is_quoted = text.starts_with('"') && text.ends_with('"');
+    let needs_quotes = text.contains(char::is_whitespace) && !is_quoted;
+    match name {
+        "message" => writer.write_str(&text),
+        name if needs_quotes => write!(writer, "{}={text:?}", name.trim_start_matches("r#")),
+        name => write!(writer, "{}={text}", name.trim_start_matches("r#")),
+    }
 }
 
 /// Masks passwords in URLs. Each write contains complete lines.
@@ -117,7 +135,50 @@ impl Collector for ClockMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    /// Collects what is logged.
+    #[derive(Clone, Default)]
+    struct WrittenLog(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for WrittenLog {
+        fn write(&mut self, lines: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(lines)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn values_with_spaces_are_quoted() {
+        let buffer = WrittenLog::default();
+        let writer = buffer.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .without_time()
+            .with_target(false)
+            .with_ansi(false)
+            .fmt_fields(format::debug_fn(write_field).delimited(" "))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let (node, text) = ("u03", "two words");
+            tracing::info!(%node, action = %"check power", text, number = 7, "node task failed");
+            tracing::warn!(error = %"no \"x\"", list = ?["a b", "c"], "{} words", 2);
+        });
+        let written = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = written.lines().map(str::trim).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"INFO node task failed node=u03 action="check power" text="two words" number=7"#,
+                r#"WARN 2 words error="no \"x\"" list="[\"a b\", \"c\"]""#,
+            ]
+        );
+    }
 
     #[test]
     fn masks_passwords_in_logs() {

@@ -10,6 +10,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use command_line::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube_resources::hosts::names::LEADER_ELECTION_ID as HOST_LEASE;
+use kube_resources::ironic::names::LEADER_ELECTION_ID as IRONIC_LEASE;
 use operator::certificates::{CertificateObjects, WebhookCertificateSource};
 use operator::context::WatchScope;
 use operator::leader::LeaseTiming;
@@ -19,6 +21,9 @@ use super::environment::OperatorEnvironment;
 use crate::config::LogSection;
 use crate::embedded_service::EmbeddedServiceArguments;
 use crate::service::host_name;
+
+/// Names of the leases.
+const LEASES: [&str; 2] = [HOST_LEASE, IRONIC_LEASE];
 
 const CONTROLLERS: &str = "Controllers";
 const ELECTION: &str = "Leader election";
@@ -62,7 +67,8 @@ pub(crate) struct OperatorArguments {
     #[arg(long, value_enum, value_name = "NAME", help_heading = CONTROLLERS)]
     provisioner: Option<ProvisionerChoice>,
     /// Request a ramdisk for each host with a PreprovisioningImage. Configured ramdisks
-    /// (DEPLOY_ISO_URL and others) are offered for it; without them another controller has to.
+    /// (DEPLOY_ISO_URL and others) are offered for it; without them another controller has to
+    /// provide the ramdisk of each PreprovisioningImage.
     #[arg(long, help_heading = CONTROLLERS)]
     pub(super) build_preprov_image: bool,
     /// Give hosts to HostClaim objects of namespaces that a HostDeployPolicy admits.
@@ -82,7 +88,7 @@ pub(crate) struct OperatorArguments {
     #[arg(long, help_heading = ELECTION)]
     leader_elect: bool,
     /// Namespace of the leases, or LEASE=NAMESPACE for one of them; may be given several times. By
-    /// default the namespace of the pod.
+    /// default the namespace of the pod, or of the context of the kubeconfig.
     #[arg(long, value_name = "NAMESPACE", help_heading = ELECTION)]
     leader_election_namespace: Vec<String>,
     /// Others take a lease that was not renewed for this time.
@@ -161,6 +167,32 @@ impl OperatorArguments {
         if self.provisioner() == ProvisionerChoice::InProcess && !self.service.with_service {
             bail!("--provisioner in-process needs --with-service");
         }
+        if let WatchScope::Namespaces(names) = self.scope() {
+            for name in &names {
+                check_namespace("--namespace", name)?;
+            }
+        }
+        self.check_lease_namespaces()
+    }
+
+    fn check_lease_namespaces(&self) -> anyhow::Result<()> {
+        const OPTION: &str = "--leader-election-namespace";
+        if !self.leader_election_namespace.is_empty() && !self.leader_elect {
+            bail!("{OPTION} needs --leader-elect");
+        }
+        for value in &self.leader_election_namespace {
+            let namespace = match value.split_once('=') {
+                Some((lease, _)) if !LEASES.contains(&lease) => {
+                    bail!(
+                        "{OPTION}: there is no lease {lease:?}; the leases are {}",
+                        LEASES.join(", ")
+                    )
+                }
+                Some((_, namespace)) => namespace,
+                None => value.as_str(),
+            };
+            check_namespace(OPTION, namespace)?;
+        }
         Ok(())
     }
 
@@ -214,6 +246,11 @@ impl OperatorArguments {
                 Some((lease, value)) => lease_namespaces.push((lease.to_owned(), value.to_owned())),
             }
         }
+        tracing::info!(
+            namespace,
+            other_namespaces = ?lease_namespaces,
+            "leases of the leader election are in this namespace"
+        );
         // Unique after a restart, so that a process never continues with an old lease.
         let identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
         let timing = self.timing();
@@ -247,8 +284,85 @@ impl OperatorArguments {
     }
 }
 
+/// Rejects what is not a label of RFC 1123, as the API server does.
+fn check_namespace(option: &str, name: &str) -> anyhow::Result<()> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_valid = (1..=63).contains(&name.len())
+        && name.bytes().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if !is_valid {
+        bail!(
+            "{option}: {name:?} is not the name of a namespace; use at most 63 lower-case letters, digits \
+             and '-', with a letter or digit at both ends"
+        );
+    }
+    Ok(())
+}
+
 /// The namespace of the pod, or of the context of the kubeconfig.
 fn own_namespace(kube: &kube::Config) -> String {
     let variable = std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty());
     variable.unwrap_or_else(|| kube.default_namespace.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct OperatorCommand {
+        #[command(flatten)]
+        operator: OperatorArguments,
+    }
+
+    fn check(arguments: &[&str]) -> Result<(), String> {
+        let all = std::iter::once("operator").chain(arguments.iter().copied());
+        OperatorCommand::parse_from(all).operator.check().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn contradictions_and_unknown_names_are_rejected() {
+        let long = "a".repeat(64);
+        let namespace = "--leader-election-namespace";
+        for (arguments, expected) in [
+            (&["--namespace", "Bad_Name"][..], "--namespace: \"Bad_Name\" is not the name"),
+            (&["--namespace", "a,-b"], "--namespace: \"-b\""),
+            (&["--namespace", "a.b"], "--namespace: \"a.b\""),
+            (&["--namespace", long.as_str()], "--namespace: "),
+            (&[namespace, "metal"], "--leader-election-namespace needs --leader-elect"),
+            (
+                &["--leader-elect", namespace, "baremetal-oprator=metal"],
+                "--leader-election-namespace: there is no lease \"baremetal-oprator\"; the leases are \
+                 baremetal-operator, ",
+            ),
+            (&["--leader-elect", namespace, "Metal"], "--leader-election-namespace: \"Metal\""),
+            (
+                &["--leader-elect", namespace, "baremetal-operator="],
+                "--leader-election-namespace: ",
+            ),
+        ] {
+            let error = check(arguments).unwrap_err();
+            assert!(error.starts_with(expected), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn valid_options_are_accepted() {
+        for lease in LEASES {
+            let lease = format!("{lease}=metal-2");
+            let arguments = [
+                "--leader-elect",
+                "--leader-election-namespace",
+                lease.as_str(),
+                "--namespace",
+                "a,b-1",
+            ];
+            assert_eq!(check(&arguments), Ok(()));
+        }
+        // The variable of the option may be set and empty.
+        assert_eq!(check(&["--namespace", ""]), Ok(()));
+    }
 }

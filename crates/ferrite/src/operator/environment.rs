@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use ironic_client::ClientCertificatePaths;
+use ironic_client::{ApiTarget, ClientCertificatePaths};
 use operator::hosts::provisioner::ironic::IronicProvisionerSettings;
 use operator::ironic::settings::IronicOperatorSettings;
 use operator::ironic_connection::{InstalledIronic, IronicEndpoint, IronicLocation};
@@ -83,6 +83,7 @@ fn location(
     if object.is_some() {
         bail!("set IRONIC_ENDPOINT, or IRONIC_NAME and IRONIC_NAMESPACE, but not all of them");
     }
+    ApiTarget::at(&url, None, None, "IRONIC_ENDPOINT").context("IRONIC_ENDPOINT is invalid")?;
     let root = set("METAL3_AUTH_ROOT_DIR").unwrap_or_else(|| CREDENTIALS.to_owned());
     let ca_file = match set("IRONIC_CACERT_FILE") {
         Some(path) => Some(PathBuf::from(path)),
@@ -200,6 +201,8 @@ mod tests {
                 &[("IRONIC_ENDPOINT", "http://a"), ("IRONIC_INSECURE", "maybe")],
                 "IRONIC_INSECURE is \"maybe\"",
             ),
+            (&[("IRONIC_ENDPOINT", "not-a-url")], "IRONIC_ENDPOINT is invalid"),
+            (&[("IRONIC_ENDPOINT", "ironic.example:6385")], "IRONIC_ENDPOINT is invalid"),
             (&[("BMO_CONCURRENCY", "0")], "BMO_CONCURRENCY is \"0\""),
             (&[("PROVISIONING_LIMIT", "some")], "PROVISIONING_LIMIT is \"some\""),
             (&[("DEPLOY_KERNEL_URL", "x")], "only one of kernel and ramdisk is set"),

@@ -55,6 +55,8 @@ enum FailureCause {
     BmcUnreachable,
     BmcUntrusted,
     CredentialsRejected,
+    InvalidField,
+    FileNotAllowed,
     Other,
 }
 
@@ -73,26 +75,43 @@ impl FailureCause {
             None if is_bmc && error.contains("could not be reached while trying to") => {
                 Self::BmcUnreachable
             }
+            None if Self::is_about_field(error) => Self::InvalidField,
+            None if error.contains("is not in an allowed folder") => Self::FileNotAllowed,
             None => Self::Other,
         }
+    }
+
+    /// Whether a driver rejects a field of the node before it sends a request.
+    fn is_about_field(error: &str) -> bool {
+        let fields = error.split("'driver_info/").skip(1);
+        let mut problems = fields.filter_map(|rest| rest.split_once("' is "));
+        problems.any(|(key, problem)| {
+            let is_key = !key.contains(['\'', ' ']);
+            is_key && (problem.starts_with("missing: ") || problem.starts_with("invalid: "))
+        })
     }
 
     const fn exit_code(self) -> CliExitCode {
         match self {
             Self::CredentialsRejected => CliExitCode::NotAuthorised,
             Self::BmcUnreachable | Self::BmcUntrusted => CliExitCode::Unreachable,
+            Self::InvalidField | Self::FileNotAllowed => CliExitCode::Usage,
             Self::Other => CliExitCode::Failed,
         }
     }
 
     const fn advice(self) -> &'static str {
         match self {
-            Self::CredentialsRejected => {
+            Self::CredentialsRejected | Self::InvalidField => {
                 "correct driver_info in the host file and run the command again"
             }
             Self::BmcUnreachable => {
                 "check driver_info in the host file and that this host reaches the BMC, then run the \
                  command again"
+            }
+            Self::FileNotAllowed => {
+                "add the folder to images.file_url_allowed_paths in the configuration, or move the file, \
+                 and run the command again"
             }
             Self::BmcUntrusted => {
                 "name the certificate of the BMC in driver_info of the host file and run the command again"
@@ -133,6 +152,9 @@ mod tests {
                 },
                 CliExitCode::Unreachable,
             ),
+            (DriverError::missing("driver_info/redfish_username", "set both"), CliExitCode::Usage),
+            (DriverError::invalid("driver_info/redfish_address", "no host"), CliExitCode::Usage),
+            (DriverError::missing("image_source", "set it"), CliExitCode::Failed),
             (DriverError::AgentUnreachable { address, what, source: None }, CliExitCode::Failed),
             (DriverError::failed("write the image", "no disk"), CliExitCode::Failed),
         ] {

@@ -209,9 +209,15 @@ fn exit_codes_distinguish_failures() {
     let mut other_driver = rig.host();
     other_driver["driver"] = json!("telepathy");
     let other_driver = rig.write_host("driver.yaml", &other_driver);
+    let mut misspelt = rig.host();
+    let driver_info = misspelt["driver_info"].as_object_mut().unwrap();
+    let user = driver_info.remove("redfish_username").unwrap();
+    driver_info.insert("redfish_user".to_owned(), user);
+    let misspelt = rig.write_host("misspelt.yaml", &misspelt);
     for (file, expected) in [
         (unknown_key.as_str(), "deploy.imgae: unknown key; did you mean image?"),
-        (other_driver.as_str(), "telepathy"),
+        (other_driver.as_str(), "driver: telepathy is not enabled; use one of "),
+        (misspelt.as_str(), "'driver_info/redfish_username' is missing"),
         ("absent.yaml", "absent.yaml: it cannot be read"),
     ] {
         let run = rig.run(&["deploy"], file, &[]);

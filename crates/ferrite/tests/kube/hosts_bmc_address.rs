@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of the BMC address of hosts, with a real service and simulated machines.
 
-use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, FORCE_DELETE};
+use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, FORCE_DELETE, INSPECT};
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
+use kube_resources::hosts::hardware_data::HardwareData;
 use operator::hosts::decide::BMC_ADDRESS_VERIFIED;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -90,8 +91,55 @@ async fn a_new_bmc_address_is_verified() {
     };
     lab.hosts.until("a", "accepted", accepted).await;
     node_has(&lab.address(1, SCHEME)).await;
+    // The image stays, and the machine is inspected once the image is removed.
+    let host = lab.hosts.until("a", "request", |host| host.annotation(INSPECT).is_some()).await;
+    assert_eq!(state_of(&host), "provisioned");
     // The agent of the other machine would not be recognised by its NICs, so nothing is erased.
     lab.hosts.annotate("a", FORCE_DELETE, json!("")).await;
+    lab.hosts.delete("a").await;
+    lab.hosts.until_gone("a").await;
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_machine_is_inspected_and_provisioned() {
+    let Some(lab) = ServiceLab::start("replaced-machine", 2).await else { return };
+    let is_settled = |host: &BareMetalHost, state: &str| {
+        state_of(host) == state && is_on(host) && error_of(host).is_empty()
+    };
+    let serial_number = async || {
+        let hardware = lab.hosts.namespace.api::<HardwareData>().get("a").await.unwrap();
+        let hardware = hardware.spec.hardware.unwrap();
+        hardware.system_vendor.serial_number.unwrap()
+    };
+    lab.create("a", 0, SCHEME, json!({})).await;
+    lab.hosts.until("a", "available", |host| is_settled(host, "available")).await;
+    let first = serial_number().await;
+
+    let mac = lab.machine(1).macs().first().unwrap().to_string();
+    let patch = json!({
+        "metadata": {"annotations": {ACCEPT_REPLACED_MACHINE: ""}},
+        "spec": {"bmc": {"address": lab.address(1, SCHEME)}, "bootMACAddress": mac},
+    });
+    lab.hosts.patch("a", patch).await;
+    let is_inspected = |host: &BareMetalHost| {
+        let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
+        let vendor = hardware.map(|hardware| &hardware.system_vendor);
+        is_settled(host, "available")
+            && host.annotation(INSPECT).is_none()
+            && vendor.is_some_and(|vendor| vendor.serial_number.as_ref() != Some(&first))
+    };
+    let host = lab.hosts.until("a", "inspection of the new machine", is_inspected).await;
+    assert_eq!(verified(&host).1, "Accepted");
+    assert_eq!(host.annotation(ACCEPT_REPLACED_MACHINE), None);
+    assert_ne!(serial_number().await, first);
+    let addresses = lab.port_addresses("a").await;
+    let old = lab.machine(0).macs();
+    assert!(addresses.contains(&mac.to_ascii_lowercase()), "{addresses:?}");
+    assert!(old.iter().all(|mac| !addresses.contains(&mac.to_string())), "{addresses:?} {old:?}");
+
+    lab.hosts.edit("a", lab.image("image.raw")).await;
+    lab.hosts.until("a", "provisioned", |host| is_settled(host, "provisioned")).await;
     lab.hosts.delete("a").await;
     lab.hosts.until_gone("a").await;
     lab.end().await;

@@ -104,10 +104,21 @@ impl ServiceLab {
 
     /// The node of a host.
     pub(crate) async fn node(&self, host: &str) -> Value {
+        self.get(&format!("/v1/nodes/{}~{host}", self.hosts.namespace.name)).await
+    }
+
+    /// The MAC addresses of the ports of a host.
+    pub(crate) async fn port_addresses(&self, host: &str) -> Vec<String> {
+        let path = format!("/v1/ports?node={}~{host}", self.hosts.namespace.name);
+        let ports = self.get(&path).await;
+        let ports = ports["ports"].as_array().unwrap().iter();
+        ports.map(|port| port["address"].as_str().unwrap().to_owned()).collect()
+    }
+
+    async fn get(&self, path: &str) -> Value {
         let url = format!("http://{}", self.address);
         let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
-        let path = format!("/v1/nodes/{}~{host}", self.hosts.namespace.name);
-        api.send(Method::GET, &path, None).await.unwrap()
+        api.send(Method::GET, path, None).await.unwrap()
     }
 
     pub(crate) fn add_fault(&self, rule: &str) {

@@ -168,14 +168,14 @@ fn updates_are_compared_with_the_stored_object() {
                 "causes": [
                   {
                     "field": "spec.bootMACAddress",
-                    "message": "cannot be changed; keep 00:53:00:00:00:01, or delete and create the host",
+                    "message": "cannot be changed; keep 00:53:00:00:00:01, or delete and create the host; if the machine was replaced, set the annotation baremetalhost.metal3.io/accept-replaced-machine in the same change",
                     "reason": "FieldValueInvalid"
                   }
                 ],
                 "kind": "BareMetalHost",
                 "name": "lab"
               },
-              "message": "spec.bootMACAddress: cannot be changed; keep 00:53:00:00:00:01, or delete and create the host",
+              "message": "spec.bootMACAddress: cannot be changed; keep 00:53:00:00:00:01, or delete and create the host; if the machine was replaced, set the annotation baremetalhost.metal3.io/accept-replaced-machine in the same change",
               "reason": "Invalid"
             },
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller of `BareMetalHost`: which changes of a host are a reason to look at it.
+//! The controller of `BareMetalHost`: which changes of a host are a reason to reconcile it.
 
 use std::time::Duration;
 

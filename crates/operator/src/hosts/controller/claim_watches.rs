@@ -76,11 +76,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Requests a look at a claim.
-type ClaimWaker = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
-
-/// Requests a look at a host whose claim may not exist.
-type ReleaseWaker = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+/// Requests the reconciliation of an object.
+type WakeObject = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 /// Caches for the controller of claims.
 pub(super) struct ClaimWatches {
@@ -88,27 +85,27 @@ pub(super) struct ClaimWatches {
     pub(super) policies: ObjectCache<HostDeployPolicy>,
     pub(super) secrets: SecretMetadata,
     pub(super) state: Arc<ClaimState>,
-    waker: ClaimWaker,
-    releases: ReleaseWaker,
+    waker: WakeObject,
+    releases: WakeObject,
 }
 
 impl ClaimWatches {
-    /// Starts to watch claims, policies and Secrets. `drivers` run the watches, and `releases` requests a look
-    /// at a host whose claim may not exist.
+    /// Starts to watch claims, policies and Secrets. `drivers` run the watches, and `releases` requests the
+    /// reconciliation of a host whose claim may not exist.
     pub(super) fn new(
         context: &ControllerContext,
         wakers: &KindWaker,
         releases: impl Fn(&ObjectKey) + Send + Sync + 'static,
         drivers: &mut Vec<WatchDriver>,
     ) -> Self {
-        let releases: ReleaseWaker = Arc::new(releases);
+        let releases: WakeObject = Arc::new(releases);
         let state = Arc::new(ClaimState {
             index: Mutex::default(),
             sources: Mutex::default(),
             policies: Mutex::default(),
             metrics: ClaimMetrics::new(&context.metrics),
         });
-        let waker: ClaimWaker = Arc::new(wakers.waker());
+        let waker: WakeObject = Arc::new(wakers.waker());
         let (claims, driver) = object_cache(
             context,
             |_| {},
@@ -220,7 +217,7 @@ impl ClaimWatches {
     }
 }
 
-/// Changes of a claim that are a reason to look at it.
+/// Changes of a claim that are a reason to reconcile it.
 type ClaimTrigger =
     (Option<i64>, bool, Option<Vec<String>>, Annotations, Option<ClaimedObject>, Option<String>);
 
@@ -236,8 +233,8 @@ fn claim_trigger(claim: &HostClaim) -> Option<ClaimTrigger> {
 /// An observer that records which claims wait for a host, and forgets claims that do not exist any more.
 fn claim_observer(
     state: &Arc<ClaimState>,
-    waker: &ClaimWaker,
-    releases: &ReleaseWaker,
+    waker: &WakeObject,
+    releases: &WakeObject,
 ) -> ObserverFactory<HostClaim> {
     let (state, waker, releases) = (Arc::clone(state), Arc::clone(waker), Arc::clone(releases));
     Box::new(move || {
@@ -285,7 +282,7 @@ impl SecretMetadata {
     fn follow(
         context: &ControllerContext,
         state: &Arc<ClaimState>,
-        waker: &ClaimWaker,
+        waker: &WakeObject,
     ) -> (Self, WatchDriver) {
         let selector = format!("{}={}", SECRET_LABEL.0, SECRET_LABEL.1);
         let (mut stores, mut listed, mut drivers) = (Vec::new(), Vec::new(), Vec::new());

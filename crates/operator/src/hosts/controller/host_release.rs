@@ -183,8 +183,7 @@ impl MissingClaimReconciler {
     /// Whether a claim does not exist. Claims of namespaces that are not watched count as existing.
     async fn is_missing(&self, claim: &ObjectKey) -> Result<bool, kube::Error> {
         let claims = &self.release.watches.claims;
-        let key = ObjectKey::new(claim.namespace(), claim.name());
-        if !claims.has_namespace(claim.namespace()) || claims.get(&key).is_some() {
+        if !claims.has_namespace(claim.namespace()) || claims.get(claim).is_some() {
             return Ok(false);
         }
         // The cache has no claims that cannot be read.
