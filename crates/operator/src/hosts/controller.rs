@@ -29,6 +29,7 @@ mod narrow;
 mod preprovisioning_image;
 mod registered_host;
 mod secrets;
+mod subscription_ids;
 #[cfg(test)]
 mod tests;
 mod watching;
@@ -56,7 +57,7 @@ use self::bare_metal_host::host_changes;
 use self::claim_copies::ClaimCopies;
 use self::claim_watches::ClaimWatches;
 use self::data_image::DataImageReconciler;
-use self::event_subscription::{EventSubscriptionReconciler, SubscriptionOwners};
+use self::event_subscription::EventSubscriptionReconciler;
 use self::firmware_components::FirmwareComponentsReconciler;
 use self::firmware_schemas::FirmwareSchemas;
 use self::firmware_settings::FirmwareSettingsReconciler;
@@ -69,6 +70,7 @@ use self::host_writer::HostWriter;
 use self::narrow::{narrow_components, narrow_host, narrow_settings};
 use self::preprovisioning_image::RamdiskImageReconciler;
 use self::secrets::{HostSecrets, SecretVersions};
+use self::subscription_ids::SubscriptionIds;
 use self::watching::{
     ObjectWakers, ObserverFactory, WakeStream, WatchDriver, object_cache, on_change,
     reconcile_cached,
@@ -145,10 +147,15 @@ pub async fn run(
     observers.extend(claims.as_ref().map(ClaimWatches::host_observer));
     let (hosts, driver) = object_cache(&context, narrow_host, &observers);
     drivers.push(driver);
+    let subscription_ids = SubscriptionIds::default();
     let (subscriptions, driver) = object_cache::<BMCEventSubscription>(
         &context,
         |_| {},
-        &[on_change(|object| Some(lifecycle_of(object)), wakers.subscriptions.waker())],
+        // First, so that the controller finds the identifiers of other objects.
+        &[
+            subscription_ids.observer(),
+            on_change(|object| Some(lifecycle_of(object)), wakers.subscriptions.waker()),
+        ],
     );
     drivers.push(driver);
     let events = ObjectEventRecorder::new(client.clone(), EVENT_CONTROLLER);
@@ -214,9 +221,8 @@ pub async fn run(
             Arc::new(EventSubscriptionReconciler {
                 client: client.clone(),
                 hosts: hosts.clone(),
-                subscriptions: subscriptions.clone(),
+                ids: subscription_ids,
                 provisioner,
-                owners: SubscriptionOwners::default(),
             }),
         ),
     ];
@@ -297,7 +303,7 @@ impl KindWaker {
         Self { wakers, streams }
     }
 
-    /// A function that requests a look at an object.
+    /// A function that requests the reconciliation of an object.
     fn waker(&self) -> impl Fn(&ObjectKey) + Clone + Send + Sync + 'static + use<> {
         let wakers = self.wakers.clone();
         move |key| wakers.wake(key)

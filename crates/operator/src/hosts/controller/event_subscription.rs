@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `BMCEventSubscription`: subscriptions to events of a BMC.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::super::provisioner::{BmcEventRequest, HostProvisioner, ManagedHost, VerbStop};
 use super::registered_host::registered_host;
+use super::subscription_ids::{SubscriptionIds, host_of};
 use super::watching::ObjectCache;
 use crate::object_key::ObjectKey;
 use crate::reconcile_loop::Reconciler;
@@ -30,37 +31,8 @@ const RETRY: Duration = Duration::from_secs(60);
 pub(super) struct EventSubscriptionReconciler {
     pub(super) client: Client,
     pub(super) hosts: ObjectCache<BareMetalHost>,
-    pub(super) subscriptions: ObjectCache<BMCEventSubscription>,
+    pub(super) ids: SubscriptionIds,
     pub(super) provisioner: Arc<dyn HostProvisioner>,
-    pub(super) owners: SubscriptionOwners,
-}
-
-/// Subscriptions of this process by host and UID of their object. The cached objects do not have the
-/// newest ones yet, and a BMC does not show to which object a subscription belongs.
-#[derive(Default)]
-pub(super) struct SubscriptionOwners {
-    hosts: Mutex<HashMap<ObjectKey, Arc<OwnedIds>>>,
-}
-
-/// The lock is held while a subscription is looked for, created and recorded.
-type OwnedIds = tokio::sync::Mutex<BTreeMap<String, String>>;
-
-impl SubscriptionOwners {
-    fn of(&self, host: &ObjectKey) -> Arc<OwnedIds> {
-        // The map is consistent after every statement.
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(hosts.entry(host.clone()).or_default())
-    }
-
-    /// Forgets an object that was deleted.
-    async fn forget(&self, host: &ObjectKey, uid: &str) {
-        self.of(host).lock().await.remove(uid);
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        // A count of 1 cannot grow without the lock of the map.
-        hosts.retain(|_, owned| {
-            Arc::strong_count(owned) > 1 || owned.try_lock().is_ok_and(|owned| !owned.is_empty())
-        });
-    }
 }
 
 #[async_trait]
@@ -70,9 +42,7 @@ impl Reconciler for EventSubscriptionReconciler {
     const NAME: &'static str = "bmceventsubscription";
 
     async fn reconcile(&self, subscription: &Self::Kind) -> Result<Option<Duration>, kube::Error> {
-        let namespace = subscription.namespace().unwrap_or_default();
-        let name = subscription.spec.host_name.clone().unwrap_or_default();
-        let key = ObjectKey::new(&namespace, &name);
+        let key = host_of(subscription);
         let host = registered_host(&self.hosts, &key).map(|(_, managed)| managed);
         if subscription.metadata.deletion_timestamp.is_some() {
             return self.remove(subscription, host, self.hosts.get(&key).is_none()).await;
@@ -82,8 +52,8 @@ impl Reconciler for EventSubscriptionReconciler {
             return Ok(None);
         }
         let Some(host) = host else {
-            self.report(subscription, &format!("host {name} does not exist or is not registered"))
-                .await?;
+            let message = format!("host {} does not exist or is not registered", key.name());
+            self.report(subscription, &message).await?;
             return Ok(Some(HOST_WAIT));
         };
         if !is_held(subscription) {
@@ -116,20 +86,17 @@ impl EventSubscriptionReconciler {
             self.report(subscription, message).await?;
             return Ok(Some(HOST_WAIT));
         };
-        let owned = self.owners.of(&ObjectKey::new(&host.namespace, &host.name));
-        let mut owned = owned.lock().await;
-        let uid = subscription.uid().unwrap_or_default();
-        let mut used_ids = self.used_ids(subscription);
-        used_ids.extend(owned.iter().filter(|(other, _)| **other != uid).map(|(_, id)| id.clone()));
+        let (object, key) = (ObjectKey::of(subscription), host_of(subscription));
+        let _lock = self.ids.lock(&key).await;
         let request = BmcEventRequest {
             destination: subscription.spec.destination.clone().unwrap_or_default(),
             context: subscription.spec.context.clone(),
             http_headers,
-            used_ids,
+            used_ids: self.ids.of_others(&key, &object),
         };
         match self.provisioner.add_event_subscription(host, &request).await {
             Ok(id) => {
-                owned.insert(uid, id.clone());
+                self.ids.insert(object, key, id.clone());
                 let status = json!({"subscriptionID": id, "error": null});
                 self.patch_status(subscription, status).await?;
                 Ok(None)
@@ -139,16 +106,6 @@ impl EventSubscriptionReconciler {
                 Ok(Some(RETRY))
             }
         }
-    }
-
-    /// Subscriptions of other objects of the same host.
-    fn used_ids(&self, subscription: &BMCEventSubscription) -> BTreeSet<String> {
-        let others = self.subscriptions.all().into_iter().filter(|other| {
-            other.namespace() == subscription.namespace()
-                && other.spec.host_name == subscription.spec.host_name
-                && other.uid() != subscription.uid()
-        });
-        others.filter_map(|other| other.status.as_ref()?.subscription_id.clone()).collect()
     }
 
     /// Ends the subscription. One of a host that is gone cannot be ended and does not matter.
@@ -180,10 +137,6 @@ impl EventSubscriptionReconciler {
         let left: Vec<&String> =
             names.filter(|name| *name != BMC_EVENT_SUBSCRIPTION_FINALIZER).collect();
         self.patch_finalizers(subscription, json!(left)).await?;
-        let namespace = subscription.namespace().unwrap_or_default();
-        let name = subscription.spec.host_name.clone().unwrap_or_default();
-        let uid = subscription.uid().unwrap_or_default();
-        self.owners.forget(&ObjectKey::new(&namespace, &name), &uid).await;
         Ok(None)
     }
 
