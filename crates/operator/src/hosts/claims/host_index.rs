@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -22,6 +23,8 @@ use crate::object_key::ObjectKey;
 
 /// The number of hosts that one search reserves for older claims.
 const MAX_PLANS: usize = 100;
+/// When a host that the API server refuses to change is offered again.
+pub(in crate::hosts) const REFUSED_RETRY: Duration = Duration::from_secs(60);
 
 /// The hosts, and the claims that wait for one.
 #[derive(Debug, Default)]
@@ -32,6 +35,8 @@ pub(in crate::hosts) struct HostIndex {
     /// Hosts by the claim that uses them.
     used: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     reservations: HostReservations,
+    /// Hosts that the API server refuses to change, with the time of the refusal.
+    refused: HashMap<ObjectKey, Instant>,
     waiting: WaitingClaims,
     /// Whether all hosts and claims were listed once. Until then no claim is woken for a host.
     is_complete: bool,
@@ -92,6 +97,7 @@ impl HostIndex {
             return Vec::new();
         }
         let old = self.unlink(&key);
+        self.refused.remove(&key);
         let was_same = old.as_ref().is_some_and(|old| old.is_available && old.labels == new.labels);
         let mut concerned = BTreeSet::new();
         match self.reservations.progress(&key) {
@@ -123,6 +129,7 @@ impl HostIndex {
     /// Records that a host does not exist and returns the claims that have to be reconciled.
     pub(in crate::hosts) fn remove(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let reserved = self.end_reservation(key);
+        self.refused.remove(key);
         let used = self.unlink(key).and_then(|host| host.consumer);
         Vec::from_iter(reserved.into_iter().chain(used).collect::<BTreeSet<_>>())
     }
@@ -230,12 +237,13 @@ impl HostIndex {
         claims
     }
 
-    /// The API server refuses to change this version of a host, so it is not offered again before its next
-    /// change. Returns the claims that can get the host because it has changed already.
+    /// The API server refuses to change this version of a host, so it is not offered before its next change or
+    /// [`HostIndex::offer_refused`]. Returns the claims that can get the host because it has changed already.
     pub(in crate::hosts) fn host_refused(
         &mut self,
         key: &ObjectKey,
         refused: &BareMetalHost,
+        now: Instant,
     ) -> Vec<ObjectKey> {
         let version = version_of(refused);
         if self.hosts.get(key).is_some_and(|known| known.version > version) {
@@ -244,8 +252,29 @@ impl HostIndex {
         self.end_reservation(key);
         if let Some(host) = self.unlink(key) {
             self.link(key.clone(), IndexedHost { is_available: false, ..host });
+            self.refused.insert(key.clone(), now);
         }
         Vec::new()
+    }
+
+    pub(in crate::hosts) fn has_refused_hosts(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Offers hosts again that were refused [`REFUSED_RETRY`] ago. Returns the claims that can get one.
+    pub(in crate::hosts) fn offer_refused(&mut self, now: Instant) -> Vec<ObjectKey> {
+        let is_over = |_: &ObjectKey, since: &mut Instant| {
+            now.saturating_duration_since(*since) >= REFUSED_RETRY
+        };
+        let over: Vec<ObjectKey> = self.refused.extract_if(is_over).map(|(key, _)| key).collect();
+        let mut claims = BTreeSet::new();
+        for key in over {
+            if let Some(host) = self.unlink(&key) {
+                self.link(key.clone(), IndexedHost { is_available: true, ..host });
+                claims.extend(self.waiting_for(&key));
+            }
+        }
+        claims.into_iter().collect()
     }
 
     /// An attempt to give the claim a host failed, not because of the host. So other claims come first until

@@ -5,7 +5,7 @@
 //! reference to the claim is written only to the version of the host that was available.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::super::claims::binding::{consumer, is_available};
-use super::super::claims::host_index::HostIndex;
+use super::super::claims::host_index::{HostIndex, REFUSED_RETRY};
 use super::super::claims::mirror::{
     AnnotationChanges, bound_spec, has_single_reboot, reboot_changes, requested_spec,
 };
@@ -187,9 +187,14 @@ impl HostClaimReconciler {
             state.with_index(|index| index.bound(host, &found));
             return self.follow(&claim, host, *found).await;
         }
-        let choice = state.with_index(|index| index.reserve(&key));
+        let (offered, choice, has_refused) = state.with_index(|index| {
+            let offered = index.offer_refused(Instant::now());
+            (offered, index.reserve(&key), index.has_refused_hosts())
+        });
+        self.watches.wake(&offered);
         self.watches.wake(&choice.concerned);
         let Some(host) = choice.host else {
+            let retry = if has_refused { Some(REFUSED_RETRY) } else { retry };
             return self.wait(claim, waiting_text(&key, &request, &admission), retry).await;
         };
         self.bind(claim, &host).await
@@ -227,7 +232,9 @@ impl HostClaimReconciler {
         let host = match self.write_reference(&claim, &found).await {
             Ok(Some(host)) => host,
             Ok(None) => {
-                self.watches.wake(&state.with_index(|index| index.host_refused(key, &found)));
+                self.watches.wake(
+                    &state.with_index(|index| index.host_refused(key, &found, Instant::now())),
+                );
                 return Ok(Some(CONFLICT_RETRY));
             }
             // The reference may have been written. The reservation stays, so that the next attempt looks.

@@ -230,16 +230,38 @@ fn a_failed_binding_offers_the_host_again() {
     assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
     assert_eq!(index.not_bound(&key("a")), [claim("d")]);
     assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
-    assert_eq!(index.host_refused(&key("a"), &host("a", 1, json!({}))), []);
+    assert_eq!(index.host_refused(&key("a"), &host("a", 1, json!({})), Instant::now()), []);
     assert_eq!(reserve(&mut index, "c"), None);
     assert_eq!(index.apply(&host("a", 2, json!({}))), [claim("c"), claim("d")]);
     assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
     // The next change of the host was reported before the response.
-    assert_eq!(index.host_refused(&key("a"), &host("a", 1, json!({}))), [claim("d")]);
+    assert_eq!(
+        index.host_refused(&key("a"), &host("a", 1, json!({})), Instant::now()),
+        [claim("d")]
+    );
     assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
     // Something else uses it now.
     index.apply(&host("a", 3, json!({"spec/image": {"url": "http://a"}})));
     assert_eq!(index.not_bound(&key("a")), []);
+}
+
+#[test]
+fn a_refused_host_is_offered_again_later() {
+    let mut index = index_with(&["c", "d"]);
+    index.apply(&host("a", 1, json!({})));
+    let start = Instant::now();
+    assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
+    index.host_refused(&key("a"), &host("a", 1, json!({})), start);
+    assert!(index.has_refused_hosts());
+    assert_eq!(index.offer_refused(start), []);
+    assert_eq!(reserve(&mut index, "c"), None);
+    assert_eq!(index.offer_refused(start + REFUSED_RETRY), [claim("c"), claim("d")]);
+    assert!(!index.has_refused_hosts());
+    assert_eq!(reserve(&mut index, "c").as_deref(), Some("a"));
+    // A host that is gone is not offered.
+    index.host_refused(&key("a"), &host("a", 1, json!({})), start);
+    index.remove(&key("a"));
+    assert_eq!(index.offer_refused(start + REFUSED_RETRY), []);
 }
 
 #[test]
