@@ -23,8 +23,9 @@ use crate::object_key::ObjectKey;
 
 /// The number of hosts that one search reserves for older claims.
 const MAX_PLANS: usize = 100;
-/// When a host that the API server refuses to change is offered again.
-pub(in crate::hosts) const REFUSED_RETRY: Duration = Duration::from_secs(60);
+/// When a host that the API server refuses to change is offered again. The time doubles with each refusal.
+const FIRST_REFUSED_DELAY: Duration = Duration::from_secs(60);
+const MAX_REFUSED_DELAY: Duration = Duration::from_secs(600);
 
 /// The hosts, and the claims that wait for one.
 #[derive(Debug, Default)]
@@ -35,12 +36,12 @@ pub(in crate::hosts) struct HostIndex {
     /// Hosts by the claim that uses them.
     used: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     reservations: HostReservations,
-    /// Hosts that the API server refuses to change, with the time of the refusal.
-    refused: HashMap<ObjectKey, Instant>,
+    /// Hosts that the API server refuses to change.
+    refused: HashMap<ObjectKey, HostRefusal>,
     waiting: WaitingClaims,
     /// Whether all hosts and claims were listed once. Until then no claim is woken for a host.
     is_complete: bool,
-    /// Comparisons of a host with a claim, which metrics show.
+    /// Claims that were visited for a host and hosts that were visited for a claim, which metrics show.
     comparisons: u64,
 }
 
@@ -61,6 +62,27 @@ struct IndexedHost {
     digest: u64,
     /// The claim was deleted while it used the host.
     has_deleted_claim: bool,
+}
+
+/// The API server refused to bind a host.
+#[derive(Debug)]
+struct HostRefusal {
+    message: String,
+    delay: Duration,
+    /// When the host is offered again.
+    until: Instant,
+    /// Whether it was offered again.
+    is_offered: bool,
+}
+
+/// Hosts that a claim could get if the API server did not refuse to change them.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::hosts) struct RefusedHosts {
+    pub(in crate::hosts) count: usize,
+    /// The message of the API server for one of them.
+    pub(in crate::hosts) message: String,
+    /// When the first of them is offered again.
+    pub(in crate::hosts) until: Instant,
 }
 
 /// The result of a search for a host.
@@ -222,6 +244,7 @@ impl HostIndex {
     /// watch reports it.
     pub(in crate::hosts) fn bound(&mut self, key: &ObjectKey, host: &BareMetalHost) {
         let version = version_of(host);
+        self.refused.remove(key);
         match self.hosts.get(key).is_some_and(|known| known.version >= version) {
             true => _ = self.end_reservation(key),
             false => self.reservations.set_progress(key, BindingProgress::Written(version)),
@@ -237,12 +260,30 @@ impl HostIndex {
         claims
     }
 
+    /// This version of a host cannot be changed any more, so it is not offered before the next one is observed.
+    /// Returns the claims that can get the host because it has changed already.
+    pub(in crate::hosts) fn host_outdated(
+        &mut self,
+        key: &ObjectKey,
+        outdated: &BareMetalHost,
+    ) -> Vec<ObjectKey> {
+        let version = version_of(outdated);
+        if self.hosts.get(key).is_some_and(|known| known.version > version) {
+            return self.not_bound(key);
+        }
+        self.end_reservation(key);
+        self.set_available(key, false);
+        Vec::new()
+    }
+
     /// The API server refuses to change this version of a host, so it is not offered before its next change or
-    /// [`HostIndex::offer_refused`]. Returns the claims that can get the host because it has changed already.
+    /// some time. Returns the claims that have to be reconciled: those which can get the host because it has
+    /// changed already, or which wait for it.
     pub(in crate::hosts) fn host_refused(
         &mut self,
         key: &ObjectKey,
         refused: &BareMetalHost,
+        message: String,
         now: Instant,
     ) -> Vec<ObjectKey> {
         let version = version_of(refused);
@@ -250,31 +291,61 @@ impl HostIndex {
             return self.not_bound(key);
         }
         self.end_reservation(key);
-        if let Some(host) = self.unlink(key) {
-            self.link(key.clone(), IndexedHost { is_available: false, ..host });
-            self.refused.insert(key.clone(), now);
+        let claims = self.waiting_for(key);
+        if self.set_available(key, false) {
+            let earlier = self.refused.get(key).map(|refusal| refusal.delay * 2);
+            let delay = earlier.unwrap_or(FIRST_REFUSED_DELAY).min(MAX_REFUSED_DELAY);
+            let refusal = HostRefusal { message, delay, until: now + delay, is_offered: false };
+            self.refused.insert(key.clone(), refusal);
         }
-        Vec::new()
+        claims
     }
 
-    pub(in crate::hosts) fn has_refused_hosts(&self) -> bool {
-        !self.refused.is_empty()
+    /// The hosts that the API server refuses to change and a waiting claim could use.
+    pub(in crate::hosts) fn refused_for(&self, claim: &ObjectKey) -> Option<RefusedHosts> {
+        let waiting = self.waiting.get(claim)?;
+        let admitting = self.waiting.admitting(claim)?;
+        let mut found: Option<RefusedHosts> = None;
+        for (key, refusal) in self.refused.iter().filter(|(_, refusal)| !refusal.is_offered) {
+            let is_wanted = admitting.contains(key.namespace())
+                && waiting.request.is_in(key.namespace())
+                && self.hosts.get(key).is_some_and(|host| waiting.request.matches(&host.labels));
+            if !is_wanted {
+                continue;
+            }
+            let hosts = found.get_or_insert_with(|| RefusedHosts {
+                count: 0,
+                message: refusal.message.clone(),
+                until: refusal.until,
+            });
+            hosts.count += 1;
+            hosts.until = hosts.until.min(refusal.until);
+        }
+        found
     }
 
-    /// Offers hosts again that were refused [`REFUSED_RETRY`] ago. Returns the claims that can get one.
+    /// Offers refused hosts again whose time has come. Returns the claims that can get one.
     pub(in crate::hosts) fn offer_refused(&mut self, now: Instant) -> Vec<ObjectKey> {
-        let is_over = |_: &ObjectKey, since: &mut Instant| {
-            now.saturating_duration_since(*since) >= REFUSED_RETRY
-        };
-        let over: Vec<ObjectKey> = self.refused.extract_if(is_over).map(|(key, _)| key).collect();
-        let mut claims = BTreeSet::new();
-        for key in over {
-            if let Some(host) = self.unlink(&key) {
-                self.link(key.clone(), IndexedHost { is_available: true, ..host });
-                claims.extend(self.waiting_for(&key));
+        let mut due = Vec::new();
+        for (key, refusal) in &mut self.refused {
+            if !refusal.is_offered && refusal.until <= now {
+                refusal.is_offered = true;
+                due.push(key.clone());
             }
         }
+        let mut claims = BTreeSet::new();
+        for key in due {
+            self.set_available(&key, true);
+            claims.extend(self.waiting_for(&key));
+        }
         claims.into_iter().collect()
+    }
+
+    /// Changes whether a host can be chosen. False if there is no such host.
+    fn set_available(&mut self, key: &ObjectKey, is_available: bool) -> bool {
+        let Some(host) = self.unlink(key) else { return false };
+        self.link(key.clone(), IndexedHost { is_available, ..host });
+        true
     }
 
     /// An attempt to give the claim a host failed, not because of the host. So other claims come first until
@@ -333,7 +404,7 @@ impl HostIndex {
         self.waiting.len()
     }
 
-    /// Comparisons of a host with a claim since the start.
+    /// Claims and hosts that were visited since the start.
     pub(in crate::hosts) fn comparisons(&self) -> u64 {
         self.comparisons
     }
@@ -349,23 +420,23 @@ impl HostIndex {
         }
     }
 
-    /// Waiting claims that may get a host, the oldest first. Each claim is reconciled at the start anyway.
+    /// Claims without a host that may get a host, the oldest first. Each claim is reconciled at the start anyway.
     fn waiting_for(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let Some(host) = self.hosts.get(key).filter(|_| self.is_complete) else {
             return Vec::new();
         };
-        let mut compared = 0;
+        let mut visited = 0;
         let matching = self.waiting.without_host().filter(|(name, claim)| {
+            visited += 1;
             let admitting = self.waiting.admitting(name);
             let is_admitted = admitting.is_none_or(|names| names.contains(key.namespace()));
-            if claim.has_failed || !is_admitted || !claim.request.is_in(key.namespace()) {
-                return false;
-            }
-            compared += 1;
-            claim.request.matches(&host.labels)
+            is_admitted
+                && !claim.has_failed
+                && claim.request.is_in(key.namespace())
+                && claim.request.matches(&host.labels)
         });
         let claims = matching.map(|(key, _)| key.clone()).collect();
-        self.comparisons += compared;
+        self.comparisons += visited;
         claims
     }
 
@@ -373,6 +444,7 @@ impl HostIndex {
     fn next_claim(&mut self, claim: &ObjectKey, key: &ObjectKey) -> NextClaim {
         let Some(host) = self.hosts.get(key) else { return NextClaim::Same };
         for (older, waiting) in self.waiting.older_than(claim) {
+            self.comparisons += 1;
             let admitting = self.waiting.admitting(older);
             let is_admitted = admitting.is_none_or(|names| names.contains(key.namespace()));
             let has_host = self.used.contains_key(older);
@@ -383,7 +455,6 @@ impl HostIndex {
             {
                 continue;
             }
-            self.comparisons += 1;
             if waiting.request.matches(&host.labels) {
                 return match admitting {
                     Some(_) => NextClaim::Older(older.clone()),

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::super::claims::binding::{consumer, is_available};
-use super::super::claims::host_index::{HostIndex, REFUSED_RETRY};
+use super::super::claims::host_index::HostIndex;
 use super::super::claims::mirror::{
     AnnotationChanges, bound_spec, has_single_reboot, reboot_changes, requested_spec,
 };
@@ -81,6 +81,15 @@ enum CurrentHost {
     /// It does not.
     Other,
     Missing,
+}
+
+/// The result of an attempt to bind a host.
+enum BindingResult {
+    Written(Box<BareMetalHost>),
+    /// The host has changed, or is not available any more.
+    Outdated,
+    /// The API server refuses the change, with this message.
+    Refused(String),
 }
 
 impl HostClaimReconciler {
@@ -187,15 +196,21 @@ impl HostClaimReconciler {
             state.with_index(|index| index.bound(host, &found));
             return self.follow(&claim, host, *found).await;
         }
-        let (offered, choice, has_refused) = state.with_index(|index| {
-            let offered = index.offer_refused(Instant::now());
-            (offered, index.reserve(&key), index.has_refused_hosts())
+        let now = Instant::now();
+        let (offered, choice, refused) = state.with_index(|index| {
+            let offered = index.offer_refused(now);
+            (offered, index.reserve(&key), index.refused_for(&key))
         });
         self.watches.wake(&offered);
         self.watches.wake(&choice.concerned);
         let Some(host) = choice.host else {
-            let retry = if has_refused { Some(REFUSED_RETRY) } else { retry };
-            return self.wait(claim, waiting_text(&key, &request, &admission), retry).await;
+            let Some(refused) = refused else {
+                return self.wait(claim, waiting_text(&key, &request, &admission), retry).await;
+            };
+            let retry = refused.until.saturating_duration_since(now).max(CONFLICT_RETRY);
+            let message =
+                format!("matching hosts cannot be bound ({}): {}", refused.count, refused.message);
+            return self.wait(claim, message, Some(retry)).await;
         };
         self.bind(claim, &host).await
     }
@@ -230,11 +245,16 @@ impl HostClaimReconciler {
             return Ok(Some(CONFLICT_RETRY));
         };
         let host = match self.write_reference(&claim, &found).await {
-            Ok(Some(host)) => host,
-            Ok(None) => {
-                self.watches.wake(
-                    &state.with_index(|index| index.host_refused(key, &found, Instant::now())),
-                );
+            Ok(BindingResult::Written(host)) => *host,
+            Ok(BindingResult::Outdated) => {
+                self.watches.wake(&state.with_index(|index| index.host_outdated(key, &found)));
+                return Ok(Some(CONFLICT_RETRY));
+            }
+            Ok(BindingResult::Refused(message)) => {
+                let refused = |index: &mut HostIndex| {
+                    index.host_refused(key, &found, message, Instant::now())
+                };
+                self.watches.wake(&state.with_index(refused));
                 return Ok(Some(CONFLICT_RETRY));
             }
             // The reference may have been written. The reservation stays, so that the next attempt looks.
@@ -257,31 +277,27 @@ impl HostClaimReconciler {
         self.follow(&claim, key, host).await
     }
 
-    /// Writes the reference to the claim. Returns nothing if this version of the host is not available any
-    /// more, or cannot be changed.
+    /// Writes the reference to the claim.
     async fn write_reference(
         &self,
         claim: &HostClaim,
         host: &BareMetalHost,
-    ) -> Result<Option<BareMetalHost>, kube::Error> {
+    ) -> Result<BindingResult, kube::Error> {
         if !is_available(host) {
-            return Ok(None);
+            return Ok(BindingResult::Outdated);
         }
         let spec = bound_spec(claim, host);
         let error = match change_host(&self.client, host, &spec, &AnnotationChanges::new()).await {
-            Ok(stored) => return Ok(Some(stored)),
+            Ok(stored) => return Ok(BindingResult::Written(Box::new(stored))),
             Err(error) => error,
         };
         if is_conflict(&error) || is_not_found(&error) {
-            return Ok(None);
+            return Ok(BindingResult::Outdated);
         }
-        if refusal(&error).is_some() {
-            let (namespace, name) = (host.namespace(), host.name_any());
-            let error = api_error_chain(&error);
-            warn!(namespace, name, error, "host cannot be bound to a claim");
-            return Ok(None);
-        }
-        Err(error)
+        let Some(message) = refusal(&error) else { return Err(error) };
+        let (namespace, name) = (host.namespace(), host.name_any());
+        warn!(namespace, name, error = api_error_chain(&error), "host cannot be bound to a claim");
+        Ok(BindingResult::Refused(message))
     }
 
     /// Shows on the claim that the API server refuses to change it. Other claims come first meanwhile.
