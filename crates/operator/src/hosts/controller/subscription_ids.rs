@@ -2,8 +2,7 @@
 //! Which subscriptions of a BMC belong to which `BMCEventSubscription`; the BMC does not show that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kube::ResourceExt;
 use kube_resources::hosts::bmc_event_subscription::BMCEventSubscription;
@@ -11,26 +10,18 @@ use kube_resources::hosts::bmc_event_subscription::BMCEventSubscription;
 use super::watching::{ObserverFactory, RelevantValues};
 use crate::object_key::ObjectKey;
 
-/// Subscriptions are created for at most this number of hosts at the same time.
-const LOCKS: usize = 64;
-
 /// Identifiers of subscriptions, as objects have them and as this process has created them.
 #[derive(Clone, Default)]
 pub(super) struct SubscriptionIds(Arc<Inner>);
 
+#[derive(Default)]
 struct Inner {
     ids: Mutex<IdMaps>,
-    /// One for several hosts, so that there is nothing to remove when a host is gone.
-    locks: [tokio::sync::Mutex<()>; LOCKS],
-    hasher: RandomState,
+    /// Locks of the hosts for which a subscription is being created.
+    locks: Mutex<HashMap<ObjectKey, Weak<HostLock>>>,
 }
 
-impl Default for Inner {
-    fn default() -> Self {
-        let locks = std::array::from_fn(|_| tokio::sync::Mutex::default());
-        Self { ids: Mutex::default(), locks, hasher: RandomState::new() }
-    }
-}
+type HostLock = tokio::sync::Mutex<()>;
 
 #[derive(Default)]
 struct IdMaps {
@@ -73,9 +64,20 @@ impl SubscriptionIds {
     }
 
     /// To be held while a subscription of a host is looked for, created and recorded.
-    pub(super) async fn lock(&self, host: &ObjectKey) -> tokio::sync::MutexGuard<'_, ()> {
-        let hash = usize::try_from(self.0.hasher.hash_one(host) % LOCKS as u64);
-        self.0.locks[hash.unwrap_or_default()].lock().await
+    pub(super) async fn lock(&self, host: &ObjectKey) -> tokio::sync::OwnedMutexGuard<()> {
+        self.host_lock(host).lock_owned().await
+    }
+
+    fn host_lock(&self, host: &ObjectKey) -> Arc<HostLock> {
+        // Nothing panics while it is locked.
+        let mut locks = self.0.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        if let Some(lock) = locks.get(host).and_then(Weak::upgrade) {
+            return lock;
+        }
+        let lock = Arc::default();
+        locks.insert(host.clone(), Arc::downgrade(&lock));
+        lock
     }
 
     /// Records the subscription of an object.
