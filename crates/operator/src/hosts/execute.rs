@@ -24,10 +24,9 @@ use super::decide::{
     servicing_firmware,
 };
 use super::provisioner::{
-    AdoptionRequest, BmcAccess, DeprovisionRequest, HostDeployRequest, HostProvisioner,
-    InspectionRequest, ManagedHost, NodeRemovalScope, PowerOffRequest, PreparationRequest,
-    ProvisionerFailureKind, PullSecret, RegistrationRequest, ServicingRequest, VerbOutcome,
-    VerbStop,
+    AbortScope, AdoptionRequest, BmcAccess, DeprovisionRequest, HostDeployRequest, HostProvisioner,
+    InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest, ProvisionerFailureKind,
+    PullSecret, RegistrationRequest, ServicingRequest, VerbOutcome, VerbStop,
 };
 
 /// Name of the inspection mode that queries the BMC; it is newer than the schema.
@@ -217,8 +216,7 @@ pub async fn execute(
             let request = PowerOffRequest {
                 mode: mode.clone(),
                 is_forced: is_retry,
-                aborts_operations: false,
-                aborts_cleaning: false,
+                aborts: AbortScope::Nothing,
             };
             provisioner.power_off(&host, &request).await.map(nothing)
         }
@@ -226,8 +224,7 @@ pub async fn execute(
             let request = PowerOffRequest {
                 mode: HostRebootMode::Hard,
                 is_forced: is_retry,
-                aborts_operations: true,
-                aborts_cleaning: view.memory.aborts_cleaning,
+                aborts: deletion_scope(view),
             };
             provisioner.power_off(&host, &request).await.map(nothing)
         }
@@ -246,12 +243,19 @@ pub async fn execute(
         HostVerb::Detach { is_forced } => provisioner.detach(&host, *is_forced).await.map(nothing),
         HostVerb::Delete => {
             let scope = match view.host.annotation(FORCE_DELETE) {
-                Some(_) => NodeRemovalScope::Forced,
-                None if view.memory.aborts_cleaning => NodeRemovalScope::Everything,
-                None => NodeRemovalScope::AllButErasure,
+                Some(_) => AbortScope::Forced,
+                None => deletion_scope(view),
             };
             provisioner.delete(&host, scope).await.map(nothing)
         }
+    }
+}
+
+/// What a deletion aborts unless it is forced.
+fn deletion_scope(view: &HostView<'_>) -> AbortScope {
+    match view.memory.aborts_cleaning {
+        true => AbortScope::Everything,
+        false => AbortScope::AllButErasure,
     }
 }
 
@@ -293,7 +297,7 @@ fn registration_request(
             .cloned(),
         runs_foreign_system,
         accepts_replaced_machine,
-        has_other_nics: accepts_replaced_machine || is_accepted_machine_uninspected(view),
+        has_other_nics: accepts_replaced_machine || is_accepted_machine_uninspected(status),
         is_accepted_machine_unread: is_accepted_machine_unread(status),
         credentials_changed,
         restart_on_failure: matches!(

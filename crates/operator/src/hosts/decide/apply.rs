@@ -22,9 +22,8 @@ use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
 use super::{SECRET_POLL, back_off, bmc_address, deployment_failures, firmware};
 
-/// Where errors of Ferrite refer to if a BMC rejects the credentials (`DriverError`), and the start of it.
+/// How errors of Ferrite name the credentials of a BMC (`DriverError`). Users of a host set them in a Secret.
 const SERVICE_CREDENTIALS: &str = "the user name and password in driver_info";
-const CREDENTIALS: &str = "the user name and password";
 /// When a service that is not ready is tried again.
 const NOT_READY_WAIT: Duration = Duration::from_secs(30);
 /// When a busy node is looked at again.
@@ -48,6 +47,9 @@ pub fn apply(
         change.memory.forced_since = Some(now);
         change.clear_error();
     }
+    if matches!(verb, HostVerb::Provision { .. }) {
+        change.memory.is_cleaned_before_deployment = is_first_cleaning(view, &outcome);
+    }
     let next = match outcome {
         Ok(value) => done(&mut change, verb, value),
         Err(stop) => stopped(&mut change, verb, stop),
@@ -67,6 +69,17 @@ pub fn apply(
     change.finish(next)
 }
 
+/// Whether the node is cleaned because this process requested it before the deployment. Unless that is certain,
+/// the cleaning may erase data of the user.
+fn is_first_cleaning(view: &HostView<'_>, outcome: &VerbOutcome<VerbValue>) -> bool {
+    match outcome {
+        Err(VerbStop::InProgress(wait)) if wait.reason == Reason::Cleaning => {
+            wait.is_changed || view.memory.is_cleaned_before_deployment
+        }
+        _ => false,
+    }
+}
+
 fn is_deletion_forced(view: &HostView<'_>) -> bool {
     view.is_deleting() && view.annotations().contains_key(FORCE_DELETE)
 }
@@ -77,8 +90,10 @@ fn in_terms_of_the_host(view: &HostView<'_>, stop: VerbStop) -> VerbStop {
     else {
         return stop;
     };
-    let secret =
-        format!("{CREDENTIALS} in the Secret {} (spec.bmc.credentialsName)", bmc.credentials_name);
+    let secret = format!(
+        "the user name and password in the Secret {} (spec.bmc.credentialsName)",
+        bmc.credentials_name
+    );
     let replaced = |text: &str| text.replace(SERVICE_CREDENTIALS, &secret);
     match stop {
         VerbStop::Failed(failure) => VerbStop::failed(failure.kind, replaced(&failure.message)),
@@ -155,10 +170,6 @@ fn in_progress(change: &mut StatusChange<'_>, verb: &HostVerb, wait: Provisioner
     } else if is_recovery(verb, &wait) {
         // If the removal fails again, that is a new failure, and the next attempt is later.
         change.clear_error();
-    }
-    let is_provision = matches!(verb, HostVerb::Provision { .. });
-    if is_provision && matches!(wait.reason, Reason::Deploying | Reason::Aborting) {
-        change.memory.is_deployment_started = true;
     }
     // The end of a lock is not reported.
     let is_reported = wait.reason.is_reported() && !is_deletion_forced(change.view);
@@ -315,6 +326,7 @@ fn done(change: &mut StatusChange<'_>, verb: &HostVerb, value: VerbValue) -> Nex
         (HostVerb::Inspect { .. }, VerbValue::Hardware(hardware)) => {
             change.status.hardware = Some((*hardware).clone());
             change.update.hardware = Some(hardware);
+            bmc_address::show_inspection(&mut change.status, change.view.generation(), change.now);
             change.event("InspectionComplete", "Hardware inspection completed");
             change.remove_annotation(INSPECT);
             change.set_state(HostProvisioningState::Preparing);

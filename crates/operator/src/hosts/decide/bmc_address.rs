@@ -2,22 +2,21 @@
 //! Whether a new BMC address leads to the machine that the host was registered with.
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{
-    ACCEPT_REPLACED_MACHINE, InspectRequest, inspect_request,
-};
+use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
 use kube_resources::hosts::conditions::ConditionStatus;
 use kube_resources::hosts::host_status::BareMetalHostStatus;
 use serde::Deserialize;
 
 use super::super::provisioner::{BmcAddressChange, BmcAddressCheck, DIFFERENT_MACHINE};
 use super::conditions;
-use super::inputs::HostView;
 
 /// Condition with the result of the last change of the BMC address. Not part of Metal3.
 pub const BMC_ADDRESS_VERIFIED: &str = "BMCAddressVerified";
 
 /// Reason of the condition: the user accepted another machine.
 const ACCEPTED: &str = "Accepted";
+/// The same after the inspection of the machine.
+const ACCEPTED_AND_INSPECTED: &str = "AcceptedAndInspected";
 /// UUID of boards whose manufacturer did not set one, in any order of its bytes.
 const DEFAULT_UUID: [u8; 16] = [3, 0, 2, 0, 4, 0, 5, 0, 0, 6, 0, 7, 0, 8, 0, 9];
 /// Serial numbers of boards whose manufacturer did not set one.
@@ -194,15 +193,26 @@ pub fn is_accepted_machine_unread(status: &BareMetalHostStatus) -> bool {
     })
 }
 
-/// Whether the user accepted another machine that was not inspected yet. The acceptance requests the
-/// inspection.
+/// Whether the user accepted another machine that was not inspected yet, so that its NICs are not known.
 #[must_use]
-pub fn is_accepted_machine_uninspected(view: &HostView<'_>) -> bool {
-    let mut conditions = view.status.conditions.iter();
-    inspect_request(view.annotations()) == Some(InspectRequest::Again)
-        && conditions.any(|condition| {
-            condition.type_ == BMC_ADDRESS_VERIFIED && condition.reason == ACCEPTED
-        })
+pub fn is_accepted_machine_uninspected(status: &BareMetalHostStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions
+        .any(|condition| condition.type_ == BMC_ADDRESS_VERIFIED && condition.reason == ACCEPTED)
+}
+
+/// Records that an accepted machine was inspected.
+pub(super) fn show_inspection(
+    status: &mut BareMetalHostStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    // One that was not read is read again first.
+    if is_accepted_machine_uninspected(status) && !is_accepted_machine_unread(status) {
+        let message = format!("accepted by the annotation {ACCEPT_REPLACED_MACHINE}");
+        let value = (ConditionStatus::True, ACCEPTED_AND_INSPECTED, message);
+        conditions::set(status, BMC_ADDRESS_VERIFIED, value, generation, now);
+    }
 }
 
 /// Shows that the address is the earlier one again, if another one was rejected.

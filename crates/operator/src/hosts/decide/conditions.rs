@@ -167,7 +167,7 @@ fn progressing(status: &BareMetalHostStatus, memory: &HostMemory, now: Timestamp
 }
 
 /// What is waited for, the step, the last failure, and for how many minutes. Seconds would cause a
-/// write at every look.
+/// write in every pass.
 fn progress_message(status: &BareMetalHostStatus, memory: &HostMemory, now: Timestamp) -> String {
     let mut parts = Vec::new();
     if status.operational_status == OperationalStatus::Delayed {

@@ -17,11 +17,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::{DetachedDeleteAction, FORCE_DELETE, detach_request};
-use kube_resources::hosts::host_status::{
-    HostCredentialsStatus, HostProvisioningState, OperationalStatus,
-};
+use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
 
-use super::super::provisioner::ProvisionerWaitReason;
 use super::action::{HostAction, HostEvent};
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
@@ -61,7 +58,7 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
     let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;
     match view.state() {
         State::Unset | State::Unmanaged | State::Registering => enter(State::Deleting),
-        State::Provisioning if is_cleaned_before_deployment(view) => {
+        State::Provisioning if view.memory.is_cleaned_before_deployment => {
             let mut change = StatusChange::new(view, now);
             change.memory.aborts_cleaning = true;
             Some(change.enter(State::PoweringOffBeforeDelete))
@@ -82,10 +79,9 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
         State::Deleting if gives_up || (is_blocked(view) && is_forced_by_call(view)) => {
             Some(StatusChange::new(view, now).release(Some(abandoned(view))))
         }
-        State::Deleting if view.was_never_registered() && view.memory.is_service_down => {
-            // Without an attempt to register it the service has no node of the host.
-            let was_tried = view.status.tried_credentials != HostCredentialsStatus::default();
-            let event = was_tried.then(|| abandoned(view));
+        State::Deleting if is_unknown_to_service(view) => {
+            // A response to the registration may have been lost.
+            let event = view.host.spec.bmc.is_some().then(|| abandoned(view));
             Some(StatusChange::new(view, now).release(event))
         }
         State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting => None,
@@ -105,12 +101,12 @@ fn is_unreachable(view: &HostView<'_>) -> bool {
         && !matches!(view.companions.bmc_access, BmcAccessState::Usable { .. })
 }
 
-/// Whether the node is cleaned before the image is deployed. Every earlier image was removed, and its data
-/// erased, before the host could be provisioned again.
-fn is_cleaned_before_deployment(view: &HostView<'_>) -> bool {
-    let wait = view.memory.wait.as_ref();
-    wait.is_some_and(|wait| wait.reason == ProvisionerWaitReason::Cleaning)
-        && !view.memory.is_deployment_started
+/// Whether a host that was never registered cannot be looked up, because the removal of its node found the
+/// service not ready.
+fn is_unknown_to_service(view: &HostView<'_>) -> bool {
+    view.was_never_registered()
+        && view.memory.is_service_down
+        && view.memory.deletion_stage_since.is_some()
 }
 
 /// Whether the removal by force was tried. An earlier failure does not count.

@@ -114,8 +114,9 @@ pub struct HostMemory {
     pub started_settings: Option<SettingsVersion>,
     /// The BIOS settings that were applied last, until their status has them.
     pub applied_settings: Option<SettingsVersion>,
-    /// Whether the deployment in progress was started, so that the disks may have data of the user.
-    pub is_deployment_started: bool,
+    /// Whether the running cleaning was requested by this process before the deployment, so that the disks have
+    /// no data of the user.
+    pub is_cleaned_before_deployment: bool,
     /// Whether the deletion aborts automated cleaning, because there are no data of a user to erase.
     pub aborts_cleaning: bool,
     /// The operation in progress.

@@ -102,7 +102,7 @@ impl<'a> StatusChange<'a> {
         self.memory.blocked = None;
         self.memory.deletion_stage_since = None;
         self.memory.is_change_started = false;
-        self.memory.is_deployment_started = false;
+        self.memory.is_cleaned_before_deployment = false;
         self.memory.has_capacity = false;
     }
 

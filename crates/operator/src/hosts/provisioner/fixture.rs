@@ -21,10 +21,9 @@ use super::outcome::{
     VerbStop,
 };
 use super::requests::{
-    AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
-    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope,
-    PowerOffRequest, PreparationRequest, RegistrationAttempt, RegistrationRequest,
-    ServicingRequest,
+    AbortScope, AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
+    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
+    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 
 const REGISTRATION_WAIT: Duration = Duration::from_secs(5);
@@ -307,7 +306,7 @@ impl HostProvisioner for FixtureProvisioner {
         })
     }
 
-    async fn delete(&self, host: &ManagedHost, _scope: NodeRemovalScope) -> VerbOutcome<()> {
+    async fn delete(&self, host: &ManagedHost, _aborts: AbortScope) -> VerbOutcome<()> {
         self.run(host, "delete", FixtureHost::remove)
     }
 

@@ -17,10 +17,10 @@ pub use outcome::{
     VerbOutcome, VerbStop,
 };
 pub use requests::{
-    AdoptionRequest, BmcAccess, BmcAddressChange, BmcAddressCheck, BmcEventRequest,
+    AbortScope, AdoptionRequest, BmcAccess, BmcAddressChange, BmcAddressCheck, BmcEventRequest,
     DeprovisionRequest, FirmwareChanges, FirmwareSettingsReading, HostDeployRequest, HostHealth,
-    HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope, PowerOffRequest,
-    PreparationRequest, PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
+    HostObservation, InspectionRequest, ManagedHost, PowerOffRequest, PreparationRequest,
+    PullSecret, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 
 use crate::object_key::ObjectKey;
@@ -68,7 +68,7 @@ pub trait HostProvisioner: Send + Sync {
     ) -> VerbOutcome<()>;
 
     /// Removes the host from the service. The host keeps running.
-    async fn delete(&self, host: &ManagedHost, scope: NodeRemovalScope) -> VerbOutcome<()>;
+    async fn delete(&self, host: &ManagedHost, aborts: AbortScope) -> VerbOutcome<()>;
 
     /// Like [`HostProvisioner::delete`], for a host that is not deleted. With `is_forced` running
     /// operations are aborted.

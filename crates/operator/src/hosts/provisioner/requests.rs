@@ -254,21 +254,21 @@ pub struct PowerOffRequest {
     pub mode: HostRebootMode,
     /// Ignore an earlier power failure.
     pub is_forced: bool,
-    /// Abort operations that wait for the ramdisk, because the host is deleted afterwards.
-    pub aborts_operations: bool,
-    /// Abort also automated cleaning, because there are no data of a user to erase.
-    pub aborts_cleaning: bool,
+    /// Which operations are aborted before.
+    pub aborts: AbortScope,
 }
 
-/// Which operations the removal of a node aborts.
+/// Which operations are aborted before a node is powered off or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeRemovalScope {
+pub enum AbortScope {
+    /// None.
+    Nothing,
     /// Those that wait for the ramdisk, except automated cleaning, which erases the data of the last
     /// user.
     AllButErasure,
     /// Those that wait for the ramdisk.
     Everything,
-    /// All: a node whose operation cannot be aborted is removed all the same, unless it is locked.
+    /// The same. A node whose operation cannot be aborted is removed all the same, unless it is locked.
     Forced,
 }
 

@@ -626,28 +626,39 @@ async fn a_forced_deletion_names_the_last_failure() {
 #[tokio::test]
 async fn cleaning_before_the_first_deployment_does_not_delay_a_deletion() {
     use ProvisionerWaitReason as Reason;
-    for (waits, is_aborted) in [
-        (vec![Reason::Cleaning], true),
-        (vec![Reason::Deploying], false),
+    let (started, running) = (VerbStop::started, |reason| VerbStop::running(reason, None));
+    let lost = VerbStop::NotReady { message: "timeout".into() };
+    for (stops, restarts, is_aborted) in [
+        (vec![started(Reason::Cleaning)], false, true),
+        (vec![started(Reason::Cleaning), running(Reason::Cleaning)], false, true),
+        (vec![running(Reason::Deploying)], false, false),
+        // Another process requested it, perhaps after a deployment.
+        (vec![running(Reason::Cleaning)], false, false),
+        (vec![started(Reason::Cleaning), running(Reason::Cleaning)], true, false),
         // A deployment was aborted, and its data are erased.
-        (vec![Reason::Deploying, Reason::Cleaning], false),
+        (vec![started(Reason::Aborting), running(Reason::Cleaning)], false, false),
+        // The deployment may have been started.
+        (vec![started(Reason::Cleaning), lost], false, false),
     ] {
         let (mut lab, fixture) = available().await;
-        let stops: Vec<VerbStop> =
-            waits.iter().map(|reason| VerbStop::running(*reason, None)).collect();
+        let case = format!("{stops:?} {restarts}");
+        let passes = stops.len();
         fixture.inject(HOST, "provision", stops);
         lab.edit(image("http://images/a"));
-        for _ in &waits {
+        for _ in 0..passes {
+            if restarts {
+                lab.restart();
+            }
             if let Some(after) = lab.pass().await {
                 lab.now += after;
             }
         }
-        assert_eq!(lab.state(), "provisioning");
+        assert_eq!(lab.state(), "provisioning", "{case}");
         lab.delete();
         lab.run_until_gone().await;
-        assert_eq!(lab.memory.aborts_cleaning, is_aborted, "{waits:?}");
-        assert_ne!(fixture.calls(HOST).contains(&"deprovision"), is_aborted, "{waits:?}");
-        assert!(!fixture.knows(HOST), "{waits:?}");
+        assert_eq!(lab.memory.aborts_cleaning, is_aborted, "{case}");
+        assert_ne!(fixture.calls(HOST).contains(&"deprovision"), is_aborted, "{case}");
+        assert!(!fixture.knows(HOST), "{case}");
     }
 }
 
@@ -673,11 +684,23 @@ async fn a_host_that_was_never_registered_is_deleted_without_a_service() {
         assert!(lab.is_gone);
         let (status, reason, _) = lab.condition("Manageable");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotManaged"));
-        assert_eq!(lab.events.contains(&"DeletionForced"), was_tried);
+        assert!(fixture.calls(HOST).contains(&"delete"));
         let text = "The host was deleted, but a node named lab~host-1 may remain in the service: the \
                     provisioning service is not ready: connection refused";
-        assert_eq!(lab.event_texts.iter().any(|found| found == text), was_tried);
+        assert!(lab.event_texts.iter().any(|found| found == text));
     }
+}
+
+#[tokio::test]
+async fn a_host_whose_registration_failed_is_deleted_at_a_service_that_is_back() {
+    let (mut lab, fixture) = lab(json!({}));
+    fixture.inject(HOST, "register", [VerbStop::NotReady { message: "restarting".into() }]);
+    lab.pass().await;
+    assert_eq!(lab.state(), "registering");
+    lab.delete();
+    lab.run_until_gone().await;
+    assert!(fixture.calls(HOST).contains(&"delete"));
+    assert!(!lab.events.contains(&"DeletionForced"));
 }
 
 #[tokio::test]

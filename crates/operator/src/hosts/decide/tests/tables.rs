@@ -533,10 +533,18 @@ fn a_replaced_machine_is_inspected_unless_inspection_is_disabled() {
         let value = VerbValue::Registration(attempt);
         let update = apply(&view, &HostVerb::Register, Ok(value), now());
         assert_eq!(update.patch.requests_inspection, expected, "{case}");
-        assert!(!is_accepted_machine_uninspected(&view), "{case}: not accepted yet");
+        assert!(!is_accepted_machine_uninspected(&view.status), "{case}: not accepted yet");
+        assert!(is_accepted_machine_uninspected(&update.status), "{case}");
+        // The start of the inspection is not enough.
         host.status = Some(*update.status);
-        host.metadata.annotations = Some([(INSPECT.to_owned(), String::new())].into());
         let view = HostView::new(&host, &companions, &memory, &policy);
-        assert!(is_accepted_machine_uninspected(&view), "{case}");
+        let verb = HostVerb::Inspect { is_forced: false, refresh: true };
+        let started = Err(VerbStop::started(ProvisionerWaitReason::Inspecting));
+        let update = apply(&view, &verb, started, now());
+        assert!(is_accepted_machine_uninspected(&update.status), "{case}");
+        host.status = Some(*update.status);
+        let view = HostView::new(&host, &companions, &memory, &policy);
+        let update = apply(&view, &verb, Ok(VerbValue::Hardware(Box::default())), now());
+        assert!(!is_accepted_machine_uninspected(&update.status), "{case}");
     }
 }

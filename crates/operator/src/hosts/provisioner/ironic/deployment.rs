@@ -25,7 +25,8 @@ impl IronicCalls<'_> {
     ) -> VerbOutcome<()> {
         let node = self.node(host).await?;
         match node.provision_state {
-            NodeState::Active => Ok(()),
+            // Servicing reports its own failures.
+            NodeState::Active | NodeState::ServiceFailed => Ok(()),
             NodeState::Available => Err(self.start_deployment(host, request, node).await),
             NodeState::DeployFailed => {
                 let image = request.image.as_ref();
@@ -54,8 +55,9 @@ impl IronicCalls<'_> {
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
             // The image is removed before the next attempt.
             NodeState::Error => Err(self.failed(node.error_text("removal of the image"))),
-            NodeState::ServiceFailed | NodeState::Other => {
-                Err(self.wrong_state(&node, "deployment"))
+            // Not a failed deployment: that would remove the image of the node.
+            NodeState::Other => {
+                Err(VerbStop::Busy { reason: self.wrong_state(&node, "deployment").to_string() })
             }
             NodeState::CleanFailed | NodeState::InspectFailed | NodeState::AdoptFailed => {
                 let waits = ProvisionerWaitReason::StateChange;

@@ -53,7 +53,7 @@ impl IronicCalls<'_> {
             }
             NodeState::CleanFailed | NodeState::AdoptFailed => {
                 let waits = ProvisionerWaitReason::StateChange;
-                Err(self.request_target(&node, "manage", waits).await)
+                Err(self.request_target(&node, "manage", waits).await.not_started())
             }
             NodeState::Enroll => Err(VerbStop::NeedsRegistration),
             NodeState::DeployFailed | NodeState::Error => {

@@ -54,6 +54,9 @@ impl IronicCalls<'_> {
         if missing.is_none() && removed.is_empty() {
             return Ok(());
         }
+        if node.provision_state == NodeState::Other {
+            return Err(self.wrong_state(node, "the replacement of the ports"));
+        }
         if !node.provision_state.accepts_ports() {
             return Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()));
         }

@@ -8,7 +8,6 @@ use super::super::outcome::{ProvisionerWaitReason, VerbOutcome, VerbStop};
 use super::super::requests::{HostHealth, HostObservation, ManagedHost, PowerOffRequest};
 use super::calls::IronicCalls;
 use super::node::{NodeResponse, NodeState};
-use super::removal::AbortScope;
 
 /// Seconds after which a soft power off has failed.
 const SOFT_POWER_OFF_TIMEOUT: u32 = 180;
@@ -45,12 +44,7 @@ impl IronicCalls<'_> {
         request: &PowerOffRequest,
     ) -> VerbOutcome<()> {
         let node = self.node(host).await?;
-        let aborts = match (request.aborts_operations, request.aborts_cleaning) {
-            (false, _) => AbortScope::Nothing,
-            (true, false) => AbortScope::AllButErasure,
-            (true, true) => AbortScope::Everything,
-        };
-        if let Some(stop) = self.abort_waiting(&node, aborts).await {
+        if let Some(stop) = self.abort_waiting(&node, request.aborts).await {
             return Err(stop);
         }
         let reboots = host.disable_power_off;

@@ -5,24 +5,11 @@ use ironic_client::Method;
 use serde_json::json;
 
 use super::super::outcome::{ProvisionerWaitReason, VerbOutcome, VerbStop};
-use super::super::requests::ManagedHost;
+use super::super::requests::{AbortScope, ManagedHost};
 use super::calls::IronicCalls;
 use super::lookup::node_name;
 use super::node::{NodeResponse, NodeState};
 use super::patch::NodePatch;
-
-/// Which operations are aborted when a node is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AbortScope {
-    /// None.
-    Nothing,
-    /// All but automated cleaning, which removes the data of the last user.
-    AllButErasure,
-    /// All.
-    Everything,
-    /// All. A node whose operation cannot be aborted is removed all the same.
-    Forced,
-}
 
 const DELETING: ProvisionerWaitReason = ProvisionerWaitReason::Deleting;
 
@@ -123,17 +110,16 @@ impl IronicCalls<'_> {
                 Ok(true)
             }
             NodeState::Active
+            | NodeState::AdoptFailed
             | NodeState::Servicing
             | NodeState::ServiceWait
             | NodeState::ServiceFailed
-            | NodeState::Other => Err(self.failed(format!(
-                "the service has the node {} ({}) of an earlier host with this name in the state '{}', so the \
-                 machine may run a system; to keep the system set spec.externallyProvisioned, to give it up delete \
-                 the node at the service",
-                node.uuid,
-                node_name(host),
-                node.state_name
-            ))),
+            | NodeState::Other => Err(self.machine_in_use(host, node)),
+            // Set before the adoption of a machine that runs a system.
+            NodeState::Manageable if node.instance_uuid.is_some() => {
+                Err(self.machine_in_use(host, node))
+            }
+
             NodeState::DeployWait => {
                 let stop = self.abort_waiting(node, AbortScope::AllButErasure).await;
                 Err(stop.unwrap_or_else(|| node.running(DELETING)))
@@ -150,9 +136,19 @@ impl IronicCalls<'_> {
             | NodeState::CleanFailed
             | NodeState::Inspecting
             | NodeState::InspectWait
-            | NodeState::InspectFailed
-            | NodeState::AdoptFailed => Ok(false),
+            | NodeState::InspectFailed => Ok(false),
         }
+    }
+
+    fn machine_in_use(&self, host: &ManagedHost, node: &NodeResponse) -> VerbStop {
+        self.failed(format!(
+            "the service has the node {} ({}) of an earlier host with this name in the state '{}', so the \
+             machine may run a system; to keep the system set spec.externallyProvisioned, to give it up delete \
+             the node at the service",
+            node.uuid,
+            node_name(host),
+            node.state_name
+        ))
     }
 
     /// Only in maintenance can a node with a deployment be deleted without changing the host.

@@ -9,13 +9,11 @@ use kube_resources::hosts::preprovisioning_image::RamdiskFormat;
 use super::super::HostProvisioner;
 use super::super::outcome::{ProvisionerFailureKind as Kind, VerbOutcome, VerbStop};
 use super::super::requests::{
-    AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
-    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, NodeRemovalScope,
-    PowerOffRequest, PreparationRequest, RegistrationAttempt, RegistrationRequest,
-    ServicingRequest,
+    AbortScope, AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareSettingsReading,
+    HostDeployRequest, HostObservation, InspectionRequest, ManagedHost, PowerOffRequest,
+    PreparationRequest, RegistrationAttempt, RegistrationRequest, ServicingRequest,
 };
 use super::IronicProvisioner;
-use super::removal::AbortScope;
 use crate::object_key::ObjectKey;
 
 impl IronicProvisioner {
@@ -50,12 +48,7 @@ impl HostProvisioner for IronicProvisioner {
         self.changes.next(&*self.transport).await
     }
 
-    async fn delete(&self, host: &ManagedHost, scope: NodeRemovalScope) -> VerbOutcome<()> {
-        let aborts = match scope {
-            NodeRemovalScope::AllButErasure => AbortScope::AllButErasure,
-            NodeRemovalScope::Everything => AbortScope::Everything,
-            NodeRemovalScope::Forced => AbortScope::Forced,
-        };
+    async fn delete(&self, host: &ManagedHost, aborts: AbortScope) -> VerbOutcome<()> {
         self.checked(self.calls(Kind::Removal).await?.remove(host, aborts).await)
     }
 

@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 
 use super::super::{IronicProvisioner, IronicProvisionerSettings};
 use crate::hosts::provisioner::{
-    AdoptionRequest, BmcAccess, BmcEventRequest, DeprovisionRequest, FirmwareChanges,
-    HostDeployRequest, HostProvisioner, InspectionRequest, ManagedHost, NodeRemovalScope,
-    PowerOffRequest, PreparationRequest, ProvisionerWaitReason, RegistrationRequest,
-    ServicingRequest, VerbOutcome, VerbStop,
+    AbortScope, AdoptionRequest, BmcAccess, BmcEventRequest, DeprovisionRequest, FirmwareChanges,
+    HostDeployRequest, HostProvisioner, InspectionRequest, ManagedHost, PowerOffRequest,
+    PreparationRequest, ProvisionerWaitReason, RegistrationRequest, ServicingRequest, VerbOutcome,
+    VerbStop,
 };
 
 /// Time limit of a verb.
@@ -155,8 +155,7 @@ impl MachineBench {
         let off = PowerOffRequest {
             mode: HostRebootMode::Soft,
             is_forced: false,
-            aborts_operations: false,
-            aborts_cleaning: false,
+            aborts: AbortScope::Nothing,
         };
         self.finish("power", async |_| match is_on {
             true => self.provisioner.power_on(host, false).await,
@@ -168,7 +167,7 @@ impl MachineBench {
     }
 
     pub(super) async fn remove(&self, host: &ManagedHost) {
-        let scope = NodeRemovalScope::AllButErasure;
+        let scope = AbortScope::AllButErasure;
         self.finish("delete", async |_| self.provisioner.delete(host, scope).await).await.unwrap();
         let found = self.provisioner.observe(host).await;
         assert_eq!(found, Err(VerbStop::NeedsRegistration));

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::super::IronicProvisionerSettings;
 use super::recording::{RecordedService, fixture, show, with_settings};
 use crate::hosts::provisioner::{
-    BmcAddressCheck, BmcEventRequest, FirmwareChanges, HostDeployRequest, HostProvisioner,
-    InspectionRequest, NodeRemovalScope, PowerOffRequest, PreparationRequest, PullSecret,
+    AbortScope, BmcAddressCheck, BmcEventRequest, FirmwareChanges, HostDeployRequest,
+    HostProvisioner, InspectionRequest, PowerOffRequest, PreparationRequest, PullSecret,
     RegistrationRequest, ServicingRequest, VerbStop,
 };
 
@@ -227,8 +227,7 @@ async fn a_busy_node_is_not_changed() {
     let request = PowerOffRequest {
         mode: HostRebootMode::Soft,
         is_forced: true,
-        aborts_operations: false,
-        aborts_cleaning: false,
+        aborts: AbortScope::Nothing,
     };
     let powered = json!({"provision_state": "active", "power_state": "power on"});
     let service = fixture(Some(powered), &[]);
@@ -263,7 +262,7 @@ async fn a_node_is_found_by_name_and_by_mac() {
             false => assert!(result.contains("other~host"), "{result}"),
         }
         // The node of another host is never removed.
-        let scope = NodeRemovalScope::Forced;
+        let scope = AbortScope::Forced;
         let removed = show(&service.provisioner.delete(&service.host, scope).await);
         assert_eq!(removed != "done", knows_id && renamed, "{name}: {removed}");
     }

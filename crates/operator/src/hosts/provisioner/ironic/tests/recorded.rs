@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::recording::{RecordedService, fixture, show};
 use crate::hosts::decide::tests::lab::HostLab;
 use crate::hosts::provisioner::{
-    AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareChanges, HostDeployRequest,
-    HostObservation, HostProvisioner, InspectionRequest, NodeRemovalScope, PowerOffRequest,
+    AbortScope, AdoptionRequest, BmcEventRequest, DeprovisionRequest, FirmwareChanges,
+    HostDeployRequest, HostObservation, HostProvisioner, InspectionRequest, PowerOffRequest,
     PreparationRequest, RegistrationRequest, ServicingRequest, VerbStop,
 };
 
@@ -77,16 +77,19 @@ async fn call(fixture: &RecordedService, verb: &str) -> String {
             let request = PowerOffRequest {
                 mode: if is_soft { HostRebootMode::Soft } else { HostRebootMode::Hard },
                 is_forced: restarts,
-                aborts_operations: mode != "power off" && !is_soft,
-                aborts_cleaning: mode == "unused off",
+                aborts: match mode {
+                    "final off" => AbortScope::AllButErasure,
+                    "unused off" => AbortScope::Everything,
+                    _ => AbortScope::Nothing,
+                },
             };
             show(&provisioner.power_off(host, &request).await)
         }
         "delete" => {
             let scope = match (is_forced, restarts) {
-                (true, _) => NodeRemovalScope::Forced,
-                (false, true) => NodeRemovalScope::Everything,
-                (false, false) => NodeRemovalScope::AllButErasure,
+                (true, _) => AbortScope::Forced,
+                (false, true) => AbortScope::Everything,
+                (false, false) => AbortScope::AllButErasure,
             };
             show(&provisioner.delete(host, scope).await)
         }
@@ -469,7 +472,7 @@ async fn no_verb_waits_in_a_state_in_which_nothing_runs() {
                     "last_error": failed.then_some("bad luck"), "power_state": "power on"});
                 let fixture = fixture(Some(node), &[]);
                 let outcome = call(&fixture, &verb).await;
-                let is_decided = ["done", "failed ", "needs registration"]
+                let is_decided = ["done", "failed ", "needs registration", "busy "]
                     .iter()
                     .any(|start| outcome.starts_with(start));
                 let is_progress = !fixture.changes().is_empty();
@@ -484,7 +487,7 @@ async fn a_wrong_state_is_named_with_what_to_do() {
     for (verb, state) in [
         ("inspect", "active"),
         ("prepare", "service failed"),
-        ("provision", "rescue"),
+        ("prepare", "rescue"),
         ("deprovision", "clean hold"),
         ("service", "available"),
     ] {
@@ -523,7 +526,7 @@ async fn a_forced_removal_ends_in_every_state() {
     // A lock ends soon.
     let locked = [("DELETE NODE", json!(409))];
     let fixture = fixture(Some(json!({"provision_state": "cleaning"})), &locked);
-    let scope = NodeRemovalScope::Forced;
+    let scope = AbortScope::Forced;
     let outcome = fixture.provisioner.delete(&fixture.host, scope).await;
     let Err(VerbStop::InProgress(wait)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(wait.failure.as_deref(), Some("status 409"));
@@ -544,7 +547,7 @@ async fn a_node_that_an_earlier_host_left_behind_is_replaced() {
     };
     let own = || json!("lab~host-1");
     // The new host may be an old one that lost its status.
-    for state in ["active", "service wait", "service failed", "rescue"] {
+    for state in ["active", "adopt failed", "service wait", "service failed", "rescue"] {
         let (outcome, changes) = registered(state, own(), true).await;
         assert!(outcome.contains("machine may run a system; to keep"), "{state}: {outcome}");
         assert_eq!(changes, Vec::<String>::new(), "{state}");
@@ -591,8 +594,7 @@ async fn a_wait_has_the_last_failure() {
                 let request = PowerOffRequest {
                     mode: HostRebootMode::Hard,
                     is_forced: false,
-                    aborts_operations: false,
-                    aborts_cleaning: false,
+                    aborts: AbortScope::Nothing,
                 };
                 provisioner.power_off(host, &request).await
             }
