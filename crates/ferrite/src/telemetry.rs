@@ -14,10 +14,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use store::Store;
-use tracing::field::Field;
+use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::fmt::format::{self, Writer};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
 
 use crate::config::LogSection;
 
@@ -32,22 +33,49 @@ pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
         logging.json().try_init()
     } else {
         let logging = logging.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-        logging.fmt_fields(format::debug_fn(write_field).delimited(" ")).try_init()
+        logging.fmt_fields(QuotedFields).try_init()
     };
     // Fails only if logging was already started.
     started.map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Writes a field of a text log. Values with spaces are quoted, so that the end of each is clear.
-fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
-    let text = format!("{value:?}").replace('\x1b', "\\x1b");
-    let name = field.name();
-    let is_quoted = text.starts_with('"') && text.ends_with('"');
-    let needs_quotes = text.contains(char::is_whitespace) && !is_quoted;
-    match name {
-        "message" => writer.write_str(&text),
-        name if needs_quotes => write!(writer, "{}={text:?}", name.trim_start_matches("r#")),
-        name => write!(writer, "{}={text}", name.trim_start_matches("r#")),
+/// Formats the fields of a text log. Values with spaces are quoted, so that the end of each is clear.
+struct QuotedFields;
+
+impl<'writer> FormatFields<'writer> for QuotedFields {
+    fn format_fields<R: RecordFields>(
+        &self,
+        writer: Writer<'writer>,
+        fields: R,
+    ) -> std::fmt::Result {
+        let mut visitor = LogFieldVisitor { writer, is_first: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+struct LogFieldVisitor<'writer> {
+    writer: Writer<'writer>,
+    is_first: bool,
+    result: std::fmt::Result,
+}
+
+impl Visit for LogFieldVisitor<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let name = field.name().trim_start_matches("r#");
+        // Where a record of the crate `log` comes from.
+        if self.result.is_err() || name.starts_with("log.") {
+            return;
+        }
+        let space = if std::mem::replace(&mut self.is_first, false) { "" } else { " " };
+        let text = format!("{value:?}").replace('\x1b', "\\x1b");
+        let is_quoted = text.starts_with('"') && text.ends_with('"');
+        let needs_quotes = text.contains(char::is_whitespace) && !is_quoted;
+        self.result = match name {
+            "message" => write!(self.writer, "{space}{text}"),
+            name if needs_quotes => write!(self.writer, "{space}{name}={text:?}"),
+            name => write!(self.writer, "{space}{name}={text}"),
+        };
     }
 }
 
@@ -162,12 +190,13 @@ mod tests {
             .without_time()
             .with_target(false)
             .with_ansi(false)
-            .fmt_fields(format::debug_fn(write_field).delimited(" "))
+            .fmt_fields(QuotedFields)
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             let (node, text) = ("u03", "two words");
             tracing::info!(%node, action = %"check power", text, number = 7, "node task failed");
             tracing::warn!(error = %"no \"x\"", list = ?["a b", "c"], "{} words", 2);
+            tracing::info!(log.line = 7, log.target = "x", "a record of log");
         });
         let written = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = written.lines().map(str::trim).collect();
@@ -176,6 +205,7 @@ mod tests {
             [
                 r#"INFO node task failed node=u03 action="check power" text="two words" number=7"#,
                 r#"WARN 2 words error="no \"x\"" list="[\"a b\", \"c\"]""#,
+                "INFO a record of log",
             ]
         );
     }
