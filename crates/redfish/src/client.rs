@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::exchange::{BmcHttpResponse, ExchangeObserver, OutgoingRequest};
 use crate::login::LoginState;
+use crate::login_permission::LoginPermission;
 use crate::response::OperationResponse;
 use crate::{
     RedfishEndpoint, RedfishError, RedfishResource, RedfishRetryPolicy, RedfishTimeouts, body,
@@ -31,6 +32,8 @@ pub struct RedfishClient {
     pub(crate) shared: Arc<RedfishClientState>,
     pub(crate) observer: Option<Arc<dyn ExchangeObserver>>,
     pub(crate) retry_policy: RedfishRetryPolicy,
+    /// Of the clone that logs in.
+    pub(crate) permission: Option<LoginPermission>,
 }
 
 /// The state that all clones of a client share.
@@ -70,6 +73,7 @@ impl RedfishClient {
             shared: Arc::new(shared),
             observer: None,
             retry_policy: RedfishRetryPolicy::default(),
+            permission: None,
         })
     }
 

@@ -239,10 +239,16 @@ impl RedfishClient {
         path: &str,
         ticket: Option<&RequestCredentials>,
     ) -> Result<BmcHttpResponse, TransportFailure> {
-        let turn = self.shared.request_permits.acquire().await.map_err(|_| TransportFailure {
+        let closed = || TransportFailure {
             error: RedfishError::Closed { address: self.shared.endpoint.address.clone() },
             reached: RequestProgress::Hopeless,
-        })?;
+        };
+        let turn = self.shared.request_permits.acquire().await.map_err(|_| closed())?;
+        if let Some(permission) = &self.permission
+            && !permission.obtain().await
+        {
+            return Err(closed());
+        }
         let start = Instant::now();
         let result = self.once(call, path, ticket).await;
         drop(turn);

@@ -12,6 +12,7 @@ mod error;
 mod error_body;
 mod exchange;
 mod login;
+mod login_permission;
 mod path;
 pub mod recording;
 mod resource;

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::error_body::RedfishErrorBody;
 use crate::exchange::{BmcHttpResponse, OutgoingRequest};
 use crate::login::RequestCredentials;
+use crate::login_permission::LoginPermission;
 use crate::{RedfishAuth, RedfishClient, RedfishError, RedfishResource, path};
 
 /// Message ids of rejected logins on BMCs that return another status than 401 (iLO returns 400).
@@ -110,12 +111,14 @@ impl RedfishClient {
     /// Returns credentials other than `stale`: those obtained meanwhile, or new ones.
     ///
     /// The login runs in its own task, which continues if the caller is cancelled, so that an opened
-    /// session is always recorded.
+    /// session is always recorded. It sends no further request then: a caller may be cancelled because it
+    /// must not command the machine any more.
     async fn obtain_credentials(
         &self,
         stale: Option<Arc<RequestCredentials>>,
     ) -> Result<Arc<RequestCredentials>, RedfishError> {
-        let client = self.clone();
+        let (permission, mut requests) = LoginPermission::new();
+        let client = Self { permission: Some(permission), ..self.clone() };
         let entering = tokio::spawn(async move {
             let login = &client.shared.login;
             let _login_guard = login.login_lock.lock().await;
@@ -145,7 +148,7 @@ impl RedfishClient {
             Ok(ticket)
         });
         let gone = |_| Err(RedfishError::Closed { address: self.shared.endpoint.address.clone() });
-        entering.await.unwrap_or_else(gone)
+        requests.grant_until(entering).await.unwrap_or_else(gone)
     }
 
     async fn log_out(&self, ticket: &RequestCredentials) {

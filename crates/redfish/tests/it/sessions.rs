@@ -308,6 +308,36 @@ async fn a_caller_that_gives_up_leaves_no_session_behind() {
     assert_eq!(bmc.take_request_lines(), expected);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_sends_nothing_more_after_its_caller_is_cancelled() {
+    let (reached, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let bmc = ScriptedBmc::start(move |request| match request.path.as_str() {
+        "/redfish/v1/" => {
+            reached.send(()).unwrap();
+            tokio::task::block_in_place(|| wait.lock().unwrap().recv()).unwrap();
+            BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+        }
+        "/Sessions" => BmcTestResponse::nothing(201).with("x-auth-token", "t"),
+        _ => BmcTestResponse::json(200, &json!({})),
+    })
+    .await;
+    let client = bmc.client_as("admin", "right");
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.get("/a").await });
+    seen.recv().await.unwrap();
+    calling.abort();
+    assert!(calling.await.unwrap_err().is_cancelled());
+    release.send(()).unwrap();
+    // Waits for the end of the login.
+    client.close().await;
+    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/"]);
+    // The next caller logs in.
+    client.get("/a").await.unwrap();
+    assert_eq!(bmc.take_request_lines(), ["POST /Sessions", "GET /a"]);
+}
+
 /// The number of requests with user name and password since the last call.
 fn attempts(bmc: &ScriptedBmc) -> usize {
     let shows = |request: &&BmcTestRequest| {
