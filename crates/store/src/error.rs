@@ -40,6 +40,12 @@ pub enum StoreError {
     /// The database is unreachable or cannot execute the statement.
     #[error("database unavailable; check its log, disk space and address")]
     Unavailable(#[source] ErrorSource),
+    /// The connection broke during COMMIT, and the database was unavailable for too long to look up the
+    /// result.
+    #[error(
+        "database unavailable since COMMIT was sent, so it is unknown whether the change was stored"
+    )]
+    CommitUnknown(#[source] ErrorSource),
     /// A column contains a value that Ferrite did not write.
     #[error("cannot decode column {column} of table {table}")]
     Corrupt {

@@ -47,6 +47,10 @@ impl ApiError {
                 store::StoreError::Unavailable(_) | store::StoreError::Closed => {
                     WireError::unavailable("The database does not respond; please retry later.")
                 }
+                store::StoreError::CommitUnknown(_) => WireError::unavailable(
+                    "The database does not respond, and the change may be stored or not; please \
+                     check the record before you retry.",
+                ),
                 store::StoreError::KeyMissing { .. } => WireError::unavailable(
                     "This server does not have the current sealing key; please retry later.",
                 ),

@@ -120,7 +120,7 @@ impl DatabaseServer {
         })
     }
 
-    fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
+    pub(crate) fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
         Ok(match self.product {
             DatabaseProduct::Postgres => Box::new(PostgresSession::connect(self)?),
             DatabaseProduct::MariaDb => Box::new(MariaDbSession::connect(self)?),
@@ -351,7 +351,12 @@ impl ServerWorker {
                                 self.shared.notify_committed(&pending);
                                 break;
                             }
-                            None => break,
+                            None => {
+                                end = end.map_err(|error| {
+                                    StoreError::CommitUnknown(std::sync::Arc::new(error))
+                                });
+                                break;
+                            }
                         }
                     }
                 }
