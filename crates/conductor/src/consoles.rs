@@ -268,7 +268,7 @@ pub(crate) async fn start(conductor: &Conductor, node: Node) -> Result<(), Condu
     let snapshot = conductor.store.read(move |reader| NodeSnapshot::read(reader, node)).await?;
     let driver = snapshot.driver(&conductor.registry)?;
     let target = snapshot.target(&driver, conductor.now());
-    let started = switch_on(conductor, &driver, &target).await;
+    let started = conductor.session.while_valid(switch_on(conductor, &driver, &target)).await?;
     let changes = started.map_err(|source| snapshot.driver_error(source))?;
     let us = conductor.hostname().to_owned();
     let written = conductor.store.write(move |tx| {

@@ -62,6 +62,23 @@ pub enum ConductorError {
     Store(#[from] store::StoreError),
 }
 
+/// Why a conductor could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConductorStartError {
+    /// Another process with the same name uses the database.
+    #[error(
+        "another running process that uses the database has the name {hostname}; stop it, or give this one \
+         another name with conductor.host"
+    )]
+    NameInUse {
+        /// The name.
+        hostname: String,
+    },
+    /// The database failed.
+    #[error("the database could not be used")]
+    Store(#[from] store::StoreError),
+}
+
 impl ConductorError {
     /// Whether the driver does not support the call.
     #[must_use]

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use drivers::{BmcCallLog, Driver, DriverTarget, NodeChanges};
 use lifecycle::{PendingEntries, PowerRequestError, agent_stopped};
 use node_model::{Actor, BmcCall, JournalEvent, Node, NodeId, Timestamp};
-use store::{LeaseOwner, NodeLease, StoreWriter};
-use uuid::Uuid;
+use store::{NodeLease, StoreWriter};
 
 use crate::error::error_text;
 use crate::node_snapshot::NodeSnapshot;
 use crate::pending_entries::write_pending_entries;
 use crate::provision::get_node;
-use crate::runner::{with_lease, write_changes};
+use crate::runner::write_changes;
+use crate::session::NodeHold;
 use crate::{Conductor, ConductorError};
 
 /// The interval between attempts to claim a leased node.
@@ -27,6 +27,7 @@ pub(crate) struct ExclusiveCall {
     pub(crate) snapshot: NodeSnapshot,
     pub(crate) driver: Driver,
     lease: NodeLease,
+    hold: NodeHold,
     calls: Arc<BmcCallLog>,
     /// Whether the action is stored in the node: its end must remove it, and a failure is the last error.
     has_intent: bool,
@@ -38,7 +39,7 @@ impl Conductor {
     pub(crate) async fn exclusive_call(&self, id: NodeId) -> Result<ExclusiveCall, ConductorError> {
         let timeout = Duration::from_secs(self.settings.node_locked_timeout);
         let began = Instant::now();
-        let (snapshot, lease) = loop {
+        let (snapshot, lease, hold) = loop {
             match self.claim(id).await {
                 Err(ConductorError::PowerRejected(PowerRequestError::Locked { .. }))
                     if began.elapsed() < timeout =>
@@ -53,25 +54,32 @@ impl Conductor {
                 snapshot,
                 driver,
                 lease,
+                hold,
                 calls: Arc::default(),
                 has_intent: false,
             }),
             Err(error) => {
-                self.release(lease).await;
+                self.release(lease, &hold).await;
                 Err(error)
             }
         }
     }
 
-    async fn claim(&self, id: NodeId) -> Result<(NodeSnapshot, NodeLease), ConductorError> {
+    async fn claim(
+        &self,
+        id: NodeId,
+    ) -> Result<(NodeSnapshot, NodeLease, NodeHold), ConductorError> {
+        let Some(hold) = self.session.hold(id) else {
+            return Err(ConductorError::PowerRejected(PowerRequestError::Locked {
+                node: id.to_string(),
+                holder: self.hostname().to_owned(),
+            }));
+        };
         let conductor = self.clone();
         let ttl = self.lease_time();
         let claim = move |tx: &mut StoreWriter<'_>| -> Result<_, ConductorError> {
             let node = get_node(tx, id)?;
-            // A run id of its own, because jobs of this process may claim leases of the same run.
-            let hostname = conductor.hostname().to_owned();
-            let owner = LeaseOwner { hostname, run: Uuid::new_v4() };
-            match tx.claim(id, &owner, ttl)? {
+            match tx.claim(id, &conductor.owner, ttl)? {
                 Some(lease) => {
                     let node = report_interrupted(tx, node, &conductor)?;
                     Ok((NodeSnapshot::read(tx, node)?, lease))
@@ -82,14 +90,28 @@ impl Conductor {
                 })),
             }
         };
-        self.store.write(claim).await
+        match self.store.write(claim).await {
+            Ok((snapshot, lease)) => {
+                hold.claimed(lease);
+                Ok((snapshot, lease, hold))
+            }
+            // Other errors may leave the node claimed.
+            Err(error) => {
+                if !matches!(error, ConductorError::Store(_)) {
+                    hold.released();
+                }
+                Err(error)
+            }
+        }
     }
 
-    async fn release(&self, lease: NodeLease) {
-        let released = self.store.write(move |tx| release(tx, &lease)).await;
-        if let Err(error) = released {
-            // The lease expires.
-            tracing::warn!(node = %lease.node, error = error_text(&error), "lease could not be released");
+    async fn release(&self, lease: NodeLease, hold: &NodeHold) {
+        match self.store.write(move |tx| release(tx, &lease)).await {
+            Ok(()) => hold.released(),
+            // It is released in the background.
+            Err(error) => {
+                tracing::warn!(node = %lease.node, error = error_text(&error), "lease could not be released");
+            }
         }
     }
 }
@@ -110,7 +132,7 @@ impl ExclusiveCall {
         work: impl Future<Output = Result<(T, NodeChanges), drivers::DriverError>>,
     ) -> Result<T, ConductorError> {
         let (began, started) = (conductor.now(), Instant::now());
-        let result = with_lease(conductor, self.lease, work).await?;
+        let result = self.hold.while_valid(work).await?;
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let action = action.to_owned();
         let (value, changes, event) = match result {
@@ -120,7 +142,7 @@ impl ExclusiveCall {
             }
             // An invalid request did not reach the machine, so it is not recorded.
             Err(error) if error.is_caller_error() && !self.has_intent => {
-                conductor.release(self.lease).await;
+                self.release(conductor).await;
                 return Err(self.snapshot.driver_error(error));
             }
             Err(error) => {
@@ -129,16 +151,22 @@ impl ExclusiveCall {
                 (Err(self.snapshot.driver_error(error)), NodeChanges::none(), event)
             }
         };
-        if let Err(error) = self.record(conductor, actor, began, changes, event).await {
-            conductor.release(self.lease).await;
-            return Err(error);
+        let calls = bmc_call_event(&self.calls);
+        let record =
+            || self.record(conductor, actor, began, changes.clone(), calls.clone(), event.clone());
+        match self.hold.repeat_during_outage(record).await {
+            Ok(()) => self.hold.released(),
+            Err(error) => {
+                self.release(conductor).await;
+                return Err(error);
+            }
         }
         value
     }
 
     /// Releases the node without a call.
     pub(crate) async fn release(&self, conductor: &Conductor) {
-        conductor.release(self.lease).await;
+        conductor.release(self.lease, &self.hold).await;
     }
 
     /// Stores the action before it is run in the background, and clears the last error, which would look
@@ -162,7 +190,7 @@ impl ExclusiveCall {
         match stored {
             Ok(()) => Ok(Self { has_intent: true, ..self }),
             Err(error) => {
-                conductor.release(self.lease).await;
+                self.release(conductor).await;
                 Err(error)
             }
         }
@@ -174,11 +202,11 @@ impl ExclusiveCall {
         actor: &Actor,
         began: Timestamp,
         changes: NodeChanges,
+        calls: Option<JournalEvent>,
         event: JournalEvent,
     ) -> Result<(), ConductorError> {
         let (lease, actor) = (self.lease, actor.clone());
         let hostname = conductor.owner.hostname.clone();
-        let calls = bmc_call_event(&self.calls);
         let last_error = if let JournalEvent::ActionFailed { action, error, .. } = &event
             && self.has_intent
         {

@@ -8,17 +8,22 @@ use std::time::Duration;
 use drivers::DriverRegistry;
 use lifecycle::LifecycleSettings;
 use node_model::{Actor, Node, NodeId, Timestamp};
-use store::{LeaseOwner, Store, StoreClock};
+use store::{LeaseOwner, SessionRenewals, Store, StoreClock};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::agent_log_tail::AgentLogTails;
 use crate::agent_proof::RefusalNotes;
-use crate::error::error_text;
+use crate::error::{ConductorStartError, error_text};
+use crate::session::ConductorSession;
 use crate::{
-    ConductorSettings, console_recorder, consoles, deployments, membership, power_sync, scheduler,
+    ConductorSettings, console_recorder, consoles, deployments, maintenance, membership,
+    power_sync, scheduler,
 };
+
+/// How long cancelled work may take to end when the process stops.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A handle of the conductor, shared by the API and the background tasks. Clones are cheap.
 #[derive(Clone)]
@@ -32,6 +37,7 @@ pub struct ConductorInner {
     pub(crate) rules: LifecycleSettings,
     pub(crate) inspection: inspection::InspectionSettings,
     pub(crate) owner: LeaseOwner,
+    pub(crate) session: Arc<ConductorSession>,
     pub(crate) clock: StoreClock,
     pub(crate) counters: ConductorCounters,
     pub(crate) agent_log_tails: AgentLogTails,
@@ -115,6 +121,7 @@ impl Conductor {
             rules,
             inspection,
             owner: LeaseOwner { hostname, run: Uuid::new_v4() },
+            session: Arc::new(ConductorSession::new(Arc::new(store::time_since_boot))),
             clock,
             counters: ConductorCounters::default(),
             agent_log_tails: AgentLogTails::default(),
@@ -124,27 +131,45 @@ impl Conductor {
         }))
     }
 
-    /// Registers this process, releases the leases of its previous run, and starts the background
-    /// tasks. They run until [`RunningConductor::stop`].
-    pub async fn start(&self) -> Result<RunningConductor, store::StoreError> {
-        membership::register(self).await?;
-        membership::release_previous_run(self).await?;
+    /// Starts as the first process of its name. See [`Self::start_after`].
+    pub async fn start(&self) -> Result<RunningConductor, ConductorStartError> {
+        self.start_after(None).await
+    }
+
+    /// Begins the session of this process, releases the leases of its previous run, and starts the
+    /// background tasks. They run until [`RunningConductor::stop`].
+    ///
+    /// `previous_run` is a run that is known to have ended. If another run with the same name has a session,
+    /// this waits until that is known to be dead, and fails if it is not.
+    pub async fn start_after(
+        &self,
+        previous_run: Option<Uuid>,
+    ) -> Result<RunningConductor, ConductorStartError> {
+        membership::begin(self, previous_run).await?;
         self.resume_allocations().await?;
+        let (renewals, events) = membership::start_renewals(self);
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(scheduler::run(self.clone(), stopping.clone()));
-        tasks.spawn(membership::run(self.clone(), stopping.clone()));
+        tasks.spawn(membership::run(self.clone(), events, stopping.clone()));
+        tasks.spawn(maintenance::run(self.clone(), stopping.clone()));
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
         tasks.spawn(console_recorder::run(self.clone(), stopping.clone()));
         tasks.spawn(deployments::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
-        Ok(RunningConductor { conductor: self.clone(), stop, tasks })
+        Ok(RunningConductor { conductor: self.clone(), stop, tasks, renewals })
     }
 
     /// Closes all BMC sessions at shutdown: BMCs have few sessions, and unclosed ones last half an
     /// hour. Returns within a few seconds.
     pub async fn close_bmc_sessions(&self) {
         self.registry.close().await;
+    }
+
+    /// The id of this run of the process.
+    #[must_use]
+    pub fn run_id(&self) -> Uuid {
+        self.owner.run
     }
 
     /// The settings of decisions.
@@ -213,30 +238,43 @@ pub struct RunningConductor {
     conductor: Conductor,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    renewals: Option<SessionRenewals>,
 }
 
 impl RunningConductor {
-    /// Stops starting work, waits at most `timeout` for running work, and unregisters this process.
-    /// Unfinished jobs continue when the next process starts.
-    pub async fn stop(mut self, timeout: Duration) {
+    /// Stops starting work.
+    pub fn begin_stop(&self) {
+        self.conductor.session.drain();
         // Sending fails only if all tasks have ended already.
         let _ = self.stop.send(true);
+    }
+
+    /// Stops starting work, waits at most `timeout` for running actions, cancels the others, and ends the
+    /// session of this process. Unfinished jobs continue in other processes, or at the next start.
+    pub async fn stop(mut self, timeout: Duration) {
+        self.begin_stop();
         let background = &self.conductor.background;
         let mut direct_calls =
             std::mem::take(&mut *background.lock().unwrap_or_else(PoisonError::into_inner));
-        let finished = async {
+        let mut finished = async || {
             while self.tasks.join_next().await.is_some() {}
             while direct_calls.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(timeout, finished).await.is_err() {
-            tracing::warn!(
-                ?timeout,
-                "stopping with unfinished work, which continues at the next start"
-            );
+        if tokio::time::timeout(timeout, finished()).await.is_err() {
+            tracing::warn!(?timeout, "stopping with unfinished work, which others continue");
+            self.conductor.session.close();
+            // Cancelled work ends by itself, unless it waits for the database.
+            let _ = tokio::time::timeout(CANCEL_TIMEOUT, finished()).await;
             self.tasks.abort_all();
+            direct_calls.abort_all();
         }
-        if let Err(error) = membership::unregister(&self.conductor).await {
-            tracing::warn!(error = error_text(&error), "conductor could not be unregistered");
+        self.conductor.session.close();
+        if let Some(renewals) = self.renewals.take() {
+            // Fails only after a panic.
+            let _ = tokio::task::spawn_blocking(move || renewals.stop()).await;
+        }
+        if let Err(error) = membership::end(&self.conductor).await {
+            tracing::warn!(error = error_text(&error), "session could not be ended");
         }
     }
 }

@@ -157,7 +157,12 @@ pub(crate) async fn poll(conductor: Conductor, node: Node, polls: PowerPolls) {
     let Some(poll) = polls.begin(id) else { return };
     ConductorCounters::add(&conductor.counters.power_polls);
     let timeout = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
-    let (power, health, can_restore) = match query(&conductor, node.clone(), timeout).await {
+    // Another process polls the machine after the end of the session.
+    let Ok(polled) = conductor.session.while_valid(query(&conductor, node.clone(), timeout)).await
+    else {
+        return;
+    };
+    let (power, health, can_restore) = match polled {
         // The power interface does not know the state yet.
         Ok(PolledState { power: None, .. }) => return,
         Ok(PolledState { power: Some(power), health, can_restore }) => {

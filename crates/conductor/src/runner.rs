@@ -2,10 +2,9 @@
 //! Runs one node: decide, execute, record, until the node waits or is idle.
 //!
 //! Each round is one transaction (load, record the outcome, decide, save) and one action outside of
-//! it. The lease is renewed while an action runs. If it is lost, another process has the node, and
-//! nothing is written any more.
+//! it. If the session of this process ends while an action runs, the action is cancelled, and another
+//! process continues the job.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,21 +14,46 @@ use lifecycle::{
     Action, ActionFailure, ActionOutcome, PendingEntries, SettleResult, agent_steps_are_needed,
     agent_stopped, is_still_running, record, settle,
 };
-use node_model::{JournalEvent, Node, NodeId, Stage, Timestamp, Work, contains_secret};
+use node_model::{
+    ConductorInfo, JournalEvent, Node, NodeId, Stage, Timestamp, Work, contains_secret,
+};
 use store::{NodeLease, StoreWriter};
 
 use crate::error::error_text;
 use crate::exclusive_call::{bmc_call_event, report_interrupted};
 use crate::execute::{ActionResults, execute};
 use crate::handle::ConductorCounters;
+use crate::hash_ring::conductor_of;
 use crate::node_snapshot::{NodeResources, NodeSnapshot};
 use crate::pending_entries::write_pending_entries;
+use crate::session::NodeHold;
 use crate::{Conductor, available_steps, hardware};
+
+/// A node that is due for longer is run by any process: the one that monitors it does not do so.
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
 /// Runs `node` until it waits or is idle, and returns when it is due next.
 pub(crate) async fn run(conductor: &Conductor, node: NodeId) -> Option<Timestamp> {
+    let members: Arc<[ConductorInfo]> = Arc::new([]);
+    run_counted(conductor, node, &members).await
+}
+
+/// Like [`run`], but leaves the node to the one of `members` that monitors it.
+pub(crate) async fn run_found(
+    conductor: &Conductor,
+    node: NodeId,
+    members: Arc<[ConductorInfo]>,
+) -> Option<Timestamp> {
+    run_counted(conductor, node, &members).await
+}
+
+async fn run_counted(
+    conductor: &Conductor,
+    node: NodeId,
+    members: &Arc<[ConductorInfo]>,
+) -> Option<Timestamp> {
     conductor.counters.running.fetch_add(1, Ordering::Relaxed);
-    let result = run_until_settled(conductor, node).await;
+    let result = run_until_settled(conductor, node, members).await;
     conductor.counters.running.fetch_sub(1, Ordering::Relaxed);
     match result {
         Ok(due) => due,
@@ -66,19 +90,35 @@ struct ExecutedAction {
 async fn run_until_settled(
     conductor: &Conductor,
     id: NodeId,
+    members: &Arc<[ConductorInfo]>,
 ) -> Result<Option<Timestamp>, store::StoreError> {
-    let mut round = begin(conductor, id).await?;
+    if conductor.session.is_draining() || !conductor.session.is_valid() {
+        return Ok(None);
+    }
+    let Some(hold) = conductor.session.hold(id) else { return Ok(None) };
+    let mut round = hold.repeat_during_outage(|| begin(conductor, id, members)).await?;
     loop {
         let (lease, snapshot, action) = match round {
             Round::Act(lease, snapshot, action) => (lease, snapshot, action),
-            Round::Settled(due) => return Ok(due),
+            Round::Settled(due) => {
+                hold.released();
+                return Ok(due);
+            }
         };
-        round = run_action(conductor, lease, &snapshot, action).await?;
+        hold.claimed(lease);
+        if conductor.session.is_draining() {
+            // Other processes continue.
+            conductor.store.write(move |tx| tx.release(&lease)).await?;
+            hold.released();
+            return Ok(None);
+        }
+        round = run_action(conductor, &hold, lease, &snapshot, action).await?;
     }
 }
 
 async fn run_action(
     conductor: &Conductor,
+    hold: &NodeHold,
     lease: NodeLease,
     snapshot: &NodeSnapshot,
     action: Action,
@@ -86,13 +126,13 @@ async fn run_action(
     let (began, started) = (conductor.now(), Instant::now());
     let calls = Arc::default();
     let execution = execute(conductor, snapshot, &action, &calls);
-    let (outcome, mut results) = with_lease(conductor, lease, execution).await?;
+    let (outcome, mut results) = hold.while_valid(execution).await?;
     let duration = started.elapsed();
     results.bmc_calls = bmc_call_event(&calls);
     let requests = results.inspection.as_mut().map(|result| result.take_requests());
     log_outcome(conductor, &snapshot.node, &action, &outcome, duration);
     let resources = Arc::clone(&snapshot.resources);
-    let executed = ExecutedAction {
+    let executed = Arc::new(ExecutedAction {
         lease,
         resources: Arc::clone(&resources),
         action: action.clone(),
@@ -100,8 +140,8 @@ async fn run_action(
         results,
         began,
         duration,
-    };
-    match finish(conductor, executed).await {
+    });
+    match hold.repeat_during_outage(|| finish(conductor, &executed)).await {
         Err(error) if is_data_error(&error) => {
             // Recording the same data again would fail again: fail the job instead.
             let message = format!("the result could not be stored: {}", error_text(&error));
@@ -109,7 +149,8 @@ async fn run_action(
             let results = ActionResults::default();
             let failed =
                 ExecutedAction { lease, resources, action, outcome, results, began, duration };
-            finish(conductor, failed).await
+            let failed = Arc::new(failed);
+            hold.repeat_during_outage(|| finish(conductor, &failed)).await
         }
         recorded => {
             let next = recorded?;
@@ -130,14 +171,23 @@ const fn is_data_error(error: &store::StoreError) -> bool {
 }
 
 /// Claims the node and decides the first action.
-async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::StoreError> {
-    let conductor = conductor.clone();
+async fn begin(
+    conductor: &Conductor,
+    id: NodeId,
+    members: &Arc<[ConductorInfo]>,
+) -> Result<Round, store::StoreError> {
+    let (conductor, members) = (conductor.clone(), Arc::clone(members));
     let store = conductor.store.clone();
     store
         .write(move |tx| {
             let Some(node) = tx.get(id)? else { return Ok(Round::Settled(None)) };
             if !conductor.can_drive(&node) {
                 return Ok(Round::Settled(None));
+            }
+            if let Some(until) = reserved_until(&node, &members, conductor.hostname())
+                && tx.now() < until
+            {
+                return Ok(Round::Settled(Some(until)));
             }
             let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
                 return Ok(Round::Settled(None));
@@ -148,17 +198,24 @@ async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::StoreE
         .await
 }
 
+/// Until when a due node is left to another process that monitors it.
+fn reserved_until(node: &Node, members: &[ConductorInfo], us: &str) -> Option<Timestamp> {
+    let owner = conductor_of(node, members)?;
+    let due = node.due_at.filter(|_| owner != us)?;
+    Some(due.plus(MAX_DELAY))
+}
+
 /// Records the outcome of an action and decides the next one.
 async fn finish(
     conductor: &Conductor,
-    executed: ExecutedAction,
+    executed: &Arc<ExecutedAction>,
 ) -> Result<Round, store::StoreError> {
-    let conductor = conductor.clone();
+    let (conductor, executed) = (conductor.clone(), Arc::clone(executed));
     let store = conductor.store.clone();
     let took_ms = u64::try_from(executed.duration.as_millis()).unwrap_or(u64::MAX);
     store
         .write(move |tx| {
-            let ExecutedAction { lease, action, outcome, results, .. } = &executed;
+            let ExecutedAction { lease, action, outcome, results, .. } = &*executed;
             let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Settled(None)) };
             let now = tx.now();
             let progress_before = progress_text(&node).map(str::to_owned);
@@ -291,42 +348,6 @@ fn write_child(
         tx.save(&mut child)?;
     }
     Ok(())
-}
-
-/// Awaits `work` and renews the lease meanwhile. Fails if the lease is lost, or may be lost because it
-/// could not be renewed in time: another process may command the machine then.
-pub(crate) async fn with_lease<T>(
-    conductor: &Conductor,
-    lease: NodeLease,
-    work: impl Future<Output = T>,
-) -> Result<T, store::StoreError> {
-    let ttl = conductor.lease_time();
-    let mut valid_until = tokio::time::Instant::now() + ttl;
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return Ok(done),
-            () = tokio::time::sleep(ttl / 3) => {}
-        }
-        let started = tokio::time::Instant::now();
-        let renewal = conductor.store.write(move |tx| tx.renew(&lease, ttl));
-        let renewed = tokio::select! {
-            done = &mut work => return Ok(done),
-            renewed = tokio::time::timeout_at(valid_until, renewal) => renewed,
-        };
-        match renewed {
-            Ok(Ok(true)) => valid_until = started + ttl,
-            Ok(Ok(false)) | Err(_) => return Err(store::StoreError::LeaseLost),
-            // Two thirds of the lease are left, so a short outage of the database does not interrupt
-            // the action.
-            Ok(Err(error)) => {
-                tracing::warn!(node = %lease.node, error = error_text(&error), "lease renewal failed");
-                if tokio::time::Instant::now() >= valid_until {
-                    return Err(store::StoreError::LeaseLost);
-                }
-            }
-        }
-    }
 }
 
 fn log_outcome(

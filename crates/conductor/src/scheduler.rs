@@ -2,12 +2,14 @@
 //! Starts a runner for every due node.
 //!
 //! Due nodes are found by wake-ups, which are sent with the transaction that made the node due, and
-//! by searching the database. Wake-ups make it fast, the search makes it reliable.
+//! by searching the database. Wake-ups make it fast, the search makes it reliable. Of the processes that
+//! share a database, the one that monitors a node runs it if the search finds it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use node_model::{NodeId, Timestamp};
+use node_model::{ConductorInfo, NodeId, Timestamp};
 use store::DueFilter;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::error::error_text;
 use crate::handle::ConductorCounters;
+use crate::hash_ring::alive_conductors;
 use crate::{Conductor, runner};
 
 /// The maximum number of nodes of one search. If there are more, the next search follows at once.
@@ -23,12 +26,15 @@ const SEARCH_LIMIT: u32 = 500;
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 /// The interval between two searches if more nodes are due, but none could be started.
 const BUSY_INTERVAL: Duration = Duration::from_millis(250);
+/// The interval between two searches while the database is unavailable.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
     let Some(mut wakes) = conductor.store.take_wakes() else {
         tracing::error!("another scheduler receives the wake-ups of this store");
         return;
     };
+    let Some(mut freed) = conductor.session.take_freed() else { return };
     let mut runners = Runners::new(conductor.clone());
     let mut next_search = Instant::now();
     loop {
@@ -45,7 +51,9 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
                     next_search = next_search.min(Instant::now() + delay);
                 }
             }
+            Some(node) = freed.recv() => runners.wake(node),
             Some(node) = wakes.recv() => runners.wake(node),
+            () = conductor.session.search_now.notified() => next_search = Instant::now(),
         }
     }
     while runners.tasks.join_next().await.is_some() {}
@@ -83,9 +91,23 @@ impl Runners {
     }
 
     fn start(&mut self, node: NodeId) {
-        self.states.insert(node, RunnerState::Running);
         let conductor = self.conductor.clone();
-        let task = self.tasks.spawn(async move { runner::run(&conductor, node).await });
+        self.spawn(node, async move { runner::run(&conductor, node).await });
+    }
+
+    /// Starts a runner that leaves nodes of other processes to them.
+    fn start_found(&mut self, node: NodeId, members: &Arc<[ConductorInfo]>) {
+        let (conductor, members) = (self.conductor.clone(), Arc::clone(members));
+        self.spawn(node, async move { runner::run_found(&conductor, node, members).await });
+    }
+
+    fn spawn(
+        &mut self,
+        node: NodeId,
+        run: impl Future<Output = Option<Timestamp>> + Send + 'static,
+    ) {
+        self.states.insert(node, RunnerState::Running);
+        let task = self.tasks.spawn(run);
         self.nodes.insert(task.id(), node);
     }
 
@@ -94,7 +116,7 @@ impl Runners {
         let (id, due) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // The lease of the node expires, and the search finds it again.
+                // The lease of the node is released, and the search finds it again.
                 tracing::error!(%error, "node task panicked");
                 (error.id(), None)
             }
@@ -114,26 +136,31 @@ async fn search(conductor: &Conductor, runners: &mut Runners) -> Duration {
     let now = conductor.now();
     let filter = due_filter(conductor);
     ConductorCounters::add(&conductor.counters.searches);
+    let this = conductor.clone();
     let found = conductor
         .store
         .read(move |reader| {
             let due = reader.node_ids_due(now, &filter, SEARCH_LIMIT)?;
             let next = reader.next_due_after(now, &filter)?;
-            Ok::<(Vec<NodeId>, Option<Timestamp>), store::StoreError>((due, next))
+            let is_shared = this.store.is_shared() && !due.is_empty();
+            let members =
+                if is_shared { alive_conductors(reader, &this.settings)? } else { Vec::new() };
+            Ok::<_, store::StoreError>((due, next, members))
         })
         .await;
-    let (due, next) = match found {
+    let (due, next, members) = match found {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(error = error_text(&error), retry_in = ?max_interval, "search for due nodes failed");
-            return max_interval;
+            tracing::warn!(error = error_text(&error), retry_in = ?RETRY_INTERVAL, "search for due nodes failed");
+            return RETRY_INTERVAL;
         }
     };
     let has_more = due.len() >= SEARCH_LIMIT as usize;
+    let members: Arc<[ConductorInfo]> = members.into();
     let mut started = 0;
     for node in due {
         if !runners.states.contains_key(&node) {
-            runners.start(node);
+            runners.start_found(node, &members);
             started += 1;
         }
     }

@@ -16,11 +16,14 @@ pub struct ConductorSettings {
     pub power_state_timeout: u64,
     /// Timeout of the BMC request when a node is validated, in seconds.
     pub validate_timeout: u64,
-    /// Seconds between two renewals of this process's registration in the database.
+    /// Seconds between two runs of maintenance: resuming allocations, restarting consoles, deleting old
+    /// journal entries.
     pub heartbeat_interval: u64,
-    /// Seconds without a renewal after which another process counts as dead.
+    /// Seconds without a renewal after which the API shows another process as dead. A dead process loses its
+    /// machines earlier.
     pub heartbeat_timeout: u64,
-    /// Duration of a node's lease in seconds: how long a node stays reserved after a crash.
+    /// Seconds after which processes of earlier versions may take over a node of this one. It is extended
+    /// while this process works on the node.
     pub lease_seconds: u64,
     /// Seconds a direct call waits for a leased node before it fails.
     pub node_locked_timeout: u64,

@@ -26,8 +26,8 @@ use crate::process::{StopSignal, print_line};
 use crate::service::{FerriteService, prepare_data_dir};
 use crate::{provisioning, ramdisk, serve};
 
-/// The conductor's name. It is the same in each pod, so that a new pod continues the work of the old one
-/// at once instead of waiting until its leases expire.
+/// The conductor's name. It is the same in each pod, so that a new pod continues the work of the old one,
+/// and does not start before that has ended.
 const CONDUCTOR_NAME: &str = "ferrite-operator";
 /// How often the service is checked for the readiness of the process.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);

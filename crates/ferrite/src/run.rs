@@ -34,8 +34,8 @@ use outcome::RunFailure;
 use progress::{RunOutput, RunResult};
 use record::{RunRecord, RunStart, RunStatus, StateDir};
 
-/// The conductor's name. It is the same in each pod of a Job, so that a resumed run does not wait until
-/// the leases of the killed one expire.
+/// The conductor's name. It is the same in each pod of a Job, so that a resumed run continues the work of the
+/// killed one.
 const CONDUCTOR_NAME: &str = "ferrite-run";
 
 /// The operations of `ferrite run`.

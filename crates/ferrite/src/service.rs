@@ -20,6 +20,7 @@ use node_model::Timestamp;
 use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::boot::{self, BootServers, RunningBootServers};
 use crate::config::Config;
@@ -30,6 +31,8 @@ use crate::tls;
 /// Time for running actions to finish at shutdown. Unfinished actions continue at the next start.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// File with the id of the current or last run in the data directory.
+const RUN_ID_FILE: &str = "run-id";
 /// File name of the default Unix socket in the data directory.
 const UNIX_SOCKET: &str = "ferrite.sock";
 /// Maximum length of the path of a Unix socket.
@@ -146,7 +149,9 @@ impl FerriteService {
         let api = server.address().context("cannot determine the address of the API")?;
         // Boot servers start first: machines may be booting.
         let boot_servers = boot.map(|servers| servers.spawn(config, api)).transpose()?;
-        let running = conductor.start().await.context("cannot start the conductor")?;
+        let previous_run = replace_run_id(data_dir, conductor.run_id())?;
+        let running =
+            conductor.start_after(previous_run).await.context("cannot start the conductor")?;
         let (pxe_filter_stop, stopping) = watch::channel(false);
         let pxe_filter =
             pxe_filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
@@ -200,6 +205,8 @@ impl FerriteService {
 
     /// Stops all parts: servers first, the store last.
     pub(crate) async fn stop(self) {
+        // First, so that other processes get new work at once.
+        self.running.begin_stop();
         self.server.stop().await;
         if let Some(task) = self.certificate_task {
             task.abort();
@@ -216,6 +223,16 @@ impl FerriteService {
         self.conductor.close_bmc_sessions().await;
         self.store.close();
     }
+}
+
+/// Stores the id of this run of the process, and returns that of the previous one in the data directory. It
+/// has ended, because the directory is locked.
+fn replace_run_id(data_dir: &Path, run: Uuid) -> anyhow::Result<Option<Uuid>> {
+    let path = data_dir.join(RUN_ID_FILE);
+    let previous = std::fs::read_to_string(&path).ok();
+    std::fs::write(&path, run.to_string())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(previous.and_then(|text| text.trim().parse().ok()))
 }
 
 /// Binds the port of the metrics, if one is configured.

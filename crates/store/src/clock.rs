@@ -278,6 +278,12 @@ fn monotonic_micros() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
+/// The time since this host was started, including the time while it was suspended. It is never set.
+#[must_use]
+pub fn time_since_boot() -> Duration {
+    Duration::from_micros(monotonic_micros().unsigned_abs())
+}
+
 /// The clock of this host.
 pub(crate) fn host_now() -> Timestamp {
     Timestamp(host_micros())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases: which process works on a node and until when, with a fencing token.
+//! Leases: which process works on a node, with a fencing token.
 //!
 //! Each claim gets a higher token than all earlier claims of the node. A fenced save includes the
-//! token and fails after a later claim, so a process that missed the end of its lease cannot
+//! token and fails after a later claim, so a process that missed the end of its session cannot
 //! overwrite its successor's work.
 
 use std::time::Duration;
@@ -35,33 +35,70 @@ pub struct NodeLease {
 }
 
 impl StoreWriter<'_> {
-    /// Claims a node for `ttl`. Returns `None` if the node does not exist or another owner holds an
-    /// unexpired lease. The same run of the same owner may claim again, which invalidates its older
-    /// lease.
+    /// Claims a node. Returns `None` if the node does not exist or another owner holds its lease. The same
+    /// run of the same owner may claim again, which invalidates its older lease.
+    ///
+    /// A lease ends with the session of its owner. Only that of an owner without a session, for example a
+    /// process of an earlier version, ends after `ttl`.
     pub fn claim(
         &mut self,
         node: NodeId,
         owner: &LeaseOwner,
         ttl: Duration,
     ) -> Result<Option<NodeLease>, StoreError> {
+        let is_free = "(reservation IS NULL OR (reservation = ? AND lease_run = ?))";
+        let free_params = [owner.hostname.bind(), owner.run.bind()];
+        if self.claim_if(node, owner, ttl, is_free, &free_params)? {
+            return self.claimed(node);
+        }
         let now = self.now();
-        let claimed = self.session.execute(
-            "UPDATE nodes SET reservation = ?, lease_run = ?, lease_token = lease_token + 1,
-             lease_until = ? WHERE uuid = ? AND
-             (reservation IS NULL OR lease_until <= ? OR (reservation = ? AND lease_run = ?))",
-            &[
-                owner.hostname.bind(),
-                owner.run.bind(),
-                now.plus(ttl).bind(),
-                node.bind(),
-                now.bind(),
-                owner.hostname.bind(),
-                owner.run.bind(),
-            ],
+        let mut expired = None;
+        self.session.query(
+            "SELECT reservation, lease_run, lease_token FROM nodes
+             WHERE uuid = ? AND reservation IS NOT NULL AND lease_until <= ?",
+            &[node.bind(), now.bind()],
+            &mut |row| {
+                let hostname: String = decode_field(row, 0, "nodes", "reservation")?;
+                let run: Option<Uuid> = decode_field(row, 1, "nodes", "lease_run")?;
+                let token: i64 = decode_field(row, 2, "nodes", "lease_token")?;
+                expired = Some((hostname, run, token));
+                Ok(())
+            },
         )?;
-        if claimed == 0 {
+        let Some((hostname, run, token)) = expired else { return Ok(None) };
+        if let Some(run) = run
+            && self.has_session(&hostname, run)?
+        {
             return Ok(None);
         }
+        let params = [SqlParam::Int(token)];
+        if self.claim_if(node, owner, ttl, "lease_token = ?", &params)? {
+            return self.claimed(node);
+        }
+        Ok(None)
+    }
+
+    /// Claims a node that satisfies `condition`. Returns whether it did.
+    fn claim_if(
+        &mut self,
+        node: NodeId,
+        owner: &LeaseOwner,
+        ttl: Duration,
+        condition: &str,
+        condition_params: &[SqlParam<'_>],
+    ) -> Result<bool, StoreError> {
+        let until = self.now().plus(ttl);
+        let sql = format!(
+            "UPDATE nodes SET reservation = ?, lease_run = ?, lease_token = lease_token + 1,
+             lease_until = ? WHERE uuid = ? AND {condition}"
+        );
+        let mut params = vec![owner.hostname.bind(), owner.run.bind(), until.bind(), node.bind()];
+        params.extend_from_slice(condition_params);
+        Ok(self.session.execute(&sql, &params)? > 0)
+    }
+
+    /// The lease of a node that was just claimed.
+    fn claimed(&mut self, node: NodeId) -> Result<Option<NodeLease>, StoreError> {
         let mut lease = None;
         self.session.query(
             "SELECT lease_token FROM nodes WHERE uuid = ?",
@@ -75,7 +112,8 @@ impl StoreWriter<'_> {
         Ok(lease)
     }
 
-    /// Extends a lease to `ttl` from now. Returns false if it was lost.
+    /// Extends a lease to `ttl` from now, for processes of earlier versions, which respect only this
+    /// time. Returns false if it was lost.
     pub fn renew(&mut self, lease: &NodeLease, ttl: Duration) -> Result<bool, StoreError> {
         let until = self.now().plus(ttl);
         let found = self.session.execute(
@@ -108,8 +146,7 @@ impl StoreWriter<'_> {
         }
     }
 
-    /// Releases the leases of earlier runs of a process, which need not wait for their expiry after a
-    /// restart. Returns the nodes.
+    /// Releases the leases of earlier runs of a process, which have ended. Returns the nodes.
     pub fn release_leases_of_earlier_runs(
         &mut self,
         hostname: &str,
@@ -117,16 +154,33 @@ impl StoreWriter<'_> {
     ) -> Result<Vec<NodeId>, StoreError> {
         const OF_EARLIER_RUNS: &str = "reservation = ? AND (lease_run IS NULL OR lease_run <> ?)";
         let params = [SqlParam::Text(hostname), SqlParam::id(not_run)];
+        self.release_nodes(OF_EARLIER_RUNS, &params)
+    }
+
+    /// Releases a node if this run of the owner has reserved it, whatever the token: for a claim whose
+    /// result is unknown. Returns whether it had.
+    pub fn release_of_run(&mut self, node: NodeId, owner: &LeaseOwner) -> Result<bool, StoreError> {
+        let condition = "uuid = ? AND reservation = ? AND lease_run = ?";
+        let params = [node.bind(), owner.hostname.bind(), owner.run.bind()];
+        Ok(!self.release_nodes(condition, &params)?.is_empty())
+    }
+
+    /// Releases the nodes that satisfy `condition`, and returns them.
+    pub(crate) fn release_nodes(
+        &mut self,
+        condition: &str,
+        params: &[SqlParam<'_>],
+    ) -> Result<Vec<NodeId>, StoreError> {
         let lock = if self.locking { " FOR UPDATE" } else { "" };
-        let select = format!("SELECT uuid FROM nodes WHERE {OF_EARLIER_RUNS} ORDER BY id{lock}");
-        let nodes = self.query_column(&select, &params, "nodes", "uuid")?;
+        let select = format!("SELECT uuid FROM nodes WHERE {condition} ORDER BY id{lock}");
+        let nodes = self.query_column(&select, params, "nodes", "uuid")?;
         if !nodes.is_empty() {
-            // Increment the token to fence off the earlier run in case it is still alive.
+            // Increment the token to fence off the owner in case it is still alive.
             let update = format!(
                 "UPDATE nodes SET reservation = NULL, lease_run = NULL, lease_until = NULL,
-                 lease_token = lease_token + 1 WHERE {OF_EARLIER_RUNS}"
+                 lease_token = lease_token + 1 WHERE {condition}"
             );
-            self.session.execute(&update, &params)?;
+            self.session.execute(&update, params)?;
         }
         Ok(nodes)
     }

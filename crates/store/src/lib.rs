@@ -13,6 +13,7 @@ mod agent_log;
 mod boot_plans;
 mod certificate_authority;
 mod clock;
+mod conductor_session;
 mod dhcp_leases;
 mod engine;
 mod error;
@@ -43,7 +44,8 @@ mod value;
 mod writer;
 
 pub use certificate_authority::StoredAuthority;
-pub use clock::{ClockStatus, StoreClock};
+pub use clock::{ClockStatus, StoreClock, time_since_boot};
+pub use conductor_session::{ObservedSession, SessionRenewals, SessionReport};
 pub use dhcp_leases::StoredDhcpLease;
 pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;

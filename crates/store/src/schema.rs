@@ -62,6 +62,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::new(13, "rotation of the sealing key", KEY_ROTATION),
     Migration::new(14, "DHCP leases", DHCP_LEASES),
     Migration::new(15, "commit markers", COMMIT_MARKERS),
+    Migration::new(16, "conductor sessions", CONDUCTOR_SESSIONS),
 ];
 
 impl Migration {
@@ -349,6 +350,13 @@ const COMMIT_MARKERS: &[&str] = &[
     "CREATE TABLE commit_markers (
         id {id}, uuid {uuid} NOT NULL, number {int} NOT NULL, changed_at {int} NOT NULL) {table}",
     "CREATE UNIQUE INDEX commit_markers_uuid_unique ON commit_markers (uuid)",
+];
+
+/// The counter that a running process increments. `renewing_run` is the run that does so; it differs from
+/// `run_uuid` for a process of an earlier version, which does not know these columns.
+const CONDUCTOR_SESSIONS: &[&str] = &[
+    "ALTER TABLE conductors ADD COLUMN renewals {int} NOT NULL DEFAULT 0",
+    "ALTER TABLE conductors ADD COLUMN renewing_run {uuid}",
 ];
 
 const IDENTITY_TABLES: &[&str] = &[

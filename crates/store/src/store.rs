@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::clock::{ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now};
+use crate::conductor_session::{SessionRenewals, SessionReport};
 use crate::engine::commit_marker::delete_old_markers;
 use crate::engine::job::{PendingRead, PendingWrite, run_read};
 use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
@@ -18,6 +19,7 @@ use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
+use crate::lease::LeaseOwner;
 use crate::migrate::{SchemaUpgrade, migrate};
 use crate::reader::StoreReader;
 use crate::settings::{DatabaseAddress, StoreSettings};
@@ -30,6 +32,8 @@ pub struct Store(Arc<StoreInner>);
 struct StoreInner {
     shared: Arc<StoreShared>,
     engine: StorageEngine,
+    /// The server, for connections besides those of the engine.
+    server: Option<DatabaseServer>,
     wakes: Mutex<Option<mpsc::UnboundedReceiver<NodeId>>>,
 }
 
@@ -199,6 +203,24 @@ impl Store {
         self.0.wakes.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Whether other processes may use the database: not with SQLite.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.server.is_some()
+    }
+
+    /// Starts to renew the session of `owner` and to observe those of others. `report` is called on
+    /// another thread and must not block. Returns `None` if the database is not shared.
+    #[must_use]
+    pub fn start_renewals(
+        &self,
+        owner: LeaseOwner,
+        report: impl FnMut(SessionReport) + Send + 'static,
+    ) -> Option<SessionRenewals> {
+        let server = self.0.server.clone()?;
+        Some(SessionRenewals::start(server, self.clock(), owner, report))
+    }
+
     /// Seals bytes like [`StoreReader::seal`], without a database access.
     #[must_use]
     pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
@@ -245,7 +267,7 @@ impl Store {
         let prepared = Sqlite::in_transaction(&connection, |session| {
             prepare_database(session, settings, clock)
         })?;
-        Ok(Self::new(prepared, |shared| StorageEngine::Sqlite {
+        Ok(Self::new(prepared, None, |shared| StorageEngine::Sqlite {
             _clock_thread: shared.followed_clock.clone().map(HostClockThread::start),
             sqlite: Arc::new(Sqlite::start(path, connection, shared)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
@@ -267,13 +289,14 @@ impl Store {
             prepare_database(session, settings, clock)
         })?;
         let connections = settings.connections.max(1);
-        Ok(Self::new(prepared, |shared| {
+        Ok(Self::new(prepared, Some(server.clone()), |shared| {
             StorageEngine::Server(WorkerPool::start(server, connections, &shared))
         }))
     }
 
     fn new(
         prepared: PreparedDatabase,
+        server: Option<DatabaseServer>,
         engine: impl FnOnce(Arc<StoreShared>) -> StorageEngine,
     ) -> Self {
         let (wakes, receiver) = mpsc::unbounded_channel();
@@ -295,7 +318,7 @@ impl Store {
             wakes,
         });
         let engine = engine(Arc::clone(&shared));
-        Self(Arc::new(StoreInner { shared, engine, wakes: Mutex::new(Some(receiver)) }))
+        Self(Arc::new(StoreInner { shared, engine, server, wakes: Mutex::new(Some(receiver)) }))
     }
 }
 

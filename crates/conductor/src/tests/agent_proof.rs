@@ -238,7 +238,7 @@ async fn heartbeat_needs_the_required_proof() {
 async fn token_is_issued_again_only_to_the_same_address() {
     let test = with_required(BootProof::None);
     let there = test.other_process("there");
-    crate::membership::register(&test.conductor).await.unwrap();
+    crate::membership::begin(&test.conductor, None).await.unwrap();
     let id = waiting_node(&test, ProvisionState::DeployWait).await;
     let token = look_up(&test.conductor, id, agent_at(AGENT_ADDRESS)).await.unwrap().unwrap();
     test.advance(Duration::from_secs(61));

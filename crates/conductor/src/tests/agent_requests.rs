@@ -149,7 +149,7 @@ async fn token_is_issued_once_by_all_processes() {
     let test = TestConductor::new();
     let (here, there) = (&test.conductor, test.other_process("there"));
     for process in [here, &there] {
-        crate::membership::register(process).await.unwrap();
+        crate::membership::begin(process, None).await.unwrap();
     }
     let wait = json!({"fake_wait_for_agent": true});
     let id = test.insert_node(ProvisionState::Manageable, wait).await;
@@ -169,12 +169,12 @@ async fn token_is_issued_again_if_the_process_ended_before_a_heartbeat() {
     for is_restarted in [false, true] {
         let test = TestConductor::new();
         let there = test.other_process("there");
-        crate::membership::register(&test.conductor).await.unwrap();
+        crate::membership::begin(&test.conductor, None).await.unwrap();
         let id = test.insert_node(ProvisionState::Manageable, wait.clone()).await;
         assert_eq!(test.run_verb(id, Verb::Provide).await, ProvisionState::CleanWait);
         assert!(test.conductor.lookup(lookup(id)).await.unwrap().unwrap().token.is_some());
         if is_restarted {
-            crate::membership::register(&test.other_process("here")).await.unwrap();
+            crate::membership::begin(&test.other_process("here"), None).await.unwrap();
         } else {
             test.advance(Duration::from_secs(59));
             assert!(there.lookup(lookup(id)).await.is_err(), "the process may only be slow");

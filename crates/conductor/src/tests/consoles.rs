@@ -32,7 +32,7 @@ async fn releases_a_console_that_another_process_disabled() {
     let test = TestConductor::new();
     let id = NodeId::random();
     insert_ipmi_node(&test, id).await;
-    membership::register(&test.conductor).await.unwrap();
+    membership::begin(&test.conductor, None).await.unwrap();
     let off = test.conductor.console_feed(id).await.unwrap_err().to_string();
     assert!(off.contains("is disabled"), "{off}");
     test.conductor.set_console(id, true, &user()).await.unwrap();
@@ -59,8 +59,8 @@ async fn releases_a_console_that_another_process_disabled() {
 async fn serves_only_consoles_recorded_for_this_process() {
     let test = TestConductor::new();
     let there = test.other_process("there");
-    membership::register(&test.conductor).await.unwrap();
-    membership::register(&there).await.unwrap();
+    membership::begin(&test.conductor, None).await.unwrap();
+    membership::begin(&there, None).await.unwrap();
     let mut suspects = HashSet::new();
     let mut ids = Vec::new();
     // Some of these would be assigned to the other process.
@@ -91,7 +91,7 @@ async fn serves_only_consoles_recorded_for_this_process() {
     call.release(&there).await;
 
     // One process stops: the other one takes over its consoles.
-    membership::unregister(&test.conductor).await.unwrap();
+    membership::end(&test.conductor).await.unwrap();
     let none = there.console_feed(ids[1]).await.unwrap_err();
     assert!(matches!(none, ConductorError::NotYet(_)), "{none}");
     assert!(start_all(&there).await);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The search for due nodes.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lifecycle::{AvailableSteps, JobContext, LifecycleSettings, ProvisionRequest};
-use node_model::{Node, NodeId, ProvisionState, Timestamp, Verb};
+use node_model::{ConductorInfo, Node, NodeId, ProvisionState, Timestamp, Verb};
 use uuid::Uuid;
 
 use super::{TestConductor, user};
-use crate::ConductorSettings;
+use crate::hash_ring::conductor_of;
+use crate::{ConductorSettings, runner};
 
 /// Several times the limit of one search.
 const FOREIGN_NODES: usize = 2000;
@@ -66,4 +68,38 @@ async fn due_nodes_of_a_dead_group_do_not_delay_own_nodes() {
     let searches = test.conductor.counters.searches.load(Ordering::Relaxed);
     assert!(searches < 10, "the scheduler is busy: {searches} searches");
     running.stop(Duration::from_secs(5)).await;
+}
+
+/// A due node is left to the process that monitors it, but not for long.
+#[tokio::test]
+async fn search_leaves_nodes_to_the_process_that_monitors_them() {
+    let test = TestConductor::new();
+    let member = |hostname: &str| ConductorInfo {
+        hostname: hostname.to_owned(),
+        run: None,
+        conductor_group: String::new(),
+        drivers: vec!["fake-hardware".to_owned()],
+        created_at: Timestamp(0),
+        updated_at: Timestamp(0),
+        online: true,
+    };
+    let members: Arc<[ConductorInfo]> = Arc::new([member("here"), member("there")]);
+    let now = test.conductor.now();
+    let node_of = |owner: &str| {
+        let mut nodes = std::iter::repeat_with(|| due_node(&test, "", now));
+        nodes.find(|node| conductor_of(node, members.iter()) == Some(owner)).unwrap()
+    };
+    let (own, other) = (node_of("here"), node_of("there"));
+    let (own_id, other_id) = (own.id, other.id);
+    test.store.write(move |tx| tx.insert(&own).and_then(|()| tx.insert(&other))).await.unwrap();
+    let run = |id| runner::run_found(&test.conductor, id, Arc::clone(&members));
+
+    run(own_id).await;
+    assert_eq!(test.get(own_id).await.provision_state, ProvisionState::Manageable);
+    let until = run(other_id).await.unwrap();
+    assert_eq!(until.since(now), Duration::from_secs(2));
+    assert_eq!(test.get(other_id).await.provision_state, ProvisionState::Verifying);
+    test.advance(Duration::from_secs(2));
+    run(other_id).await;
+    assert_eq!(test.get(other_id).await.provision_state, ProvisionState::Manageable);
 }

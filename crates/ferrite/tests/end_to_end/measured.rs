@@ -4,3 +4,4 @@
 mod overload;
 mod slow_bmcs;
 mod stop_time;
+mod takeover;

@@ -2,6 +2,9 @@
 //! Two processes share a database server: both serve all nodes, one works on each, and when one is killed
 //! the other completes its jobs. The clocks of their hosts do not matter.
 
+pub(crate) mod failover;
+pub(crate) mod interruptible_proxy;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,8 +17,8 @@ use crate::test_database::{EndToEndDatabase, SERVER_VARIABLES};
 use crate::test_process::{TestHome, output_of};
 
 const NODES: usize = 24;
-/// Timeout of a job, including the lease of a killed process.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout of a job, also on a busy host.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const STAGES: &[(&str, &[&str])] = &[
@@ -65,10 +68,7 @@ fn run_with_two_servers(variable: &str, second_clock: HostClock) {
     let Some(database) = EndToEndDatabase::create(variable) else { return };
     let (first_home, second_home) = (TestHome::new(), TestHome::new());
     let one = serve(&first_home, "one", &database.url, HostClock::Right);
-    // Both need the same key for sealed secrets.
-    std::fs::create_dir(second_home.path("data")).unwrap();
-    std::fs::copy(first_home.path("data/secrets.key"), second_home.path("data/secrets.key"))
-        .unwrap();
+    share_key(&first_home, &second_home);
     let two = serve(&second_home, "two", &database.url, second_clock);
     let mut clients = [one.client(), two.client()];
 
@@ -92,6 +92,12 @@ fn run_with_two_servers(variable: &str, second_clock: HostClock) {
     }
 }
 
+/// Copies the key for sealed secrets, which all processes need.
+fn share_key(from: &TestHome, to: &TestHome) {
+    std::fs::create_dir(to.path("data")).unwrap();
+    std::fs::copy(from.path("data/secrets.key"), to.path("data/secrets.key")).unwrap();
+}
+
 /// Starts a process with this host name.
 fn serve(home: &TestHome, host: &str, url: &str, clock: HostClock) -> ServerProcess {
     let mut command = server_command(home, host, url);
@@ -100,11 +106,10 @@ fn serve(home: &TestHome, host: &str, url: &str, clock: HostClock) -> ServerProc
     ServerProcess::start(&mut command, &home.path("log")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Leases are short, so that those of the killed process expire soon.
 fn server_command(home: &TestHome, host: &str, url: &str) -> Command {
     let mut command = home.command();
     command.args(["--auth", "none", "--database", url]);
-    command.env("FERRITE_CONDUCTOR__HOST", host).env("FERRITE_CONDUCTOR__LEASE_SECONDS", "6");
+    command.env("FERRITE_CONDUCTOR__HOST", host);
     command
 }
 

@@ -28,6 +28,7 @@ mod samples;
 mod sealed_values;
 mod search;
 mod secrets;
+mod sessions;
 mod tenancy;
 mod test_database;
 mod tls;

@@ -327,6 +327,9 @@ fn drop_newer_tables(db: &TestDatabase) {
 
 /// Reverts the migrations from 13 on.
 pub(crate) fn drop_key_tables(db: &TestDatabase) {
+    for column in ["renewals", "renewing_run"] {
+        db.sql(&format!("ALTER TABLE conductors DROP COLUMN {column}"));
+    }
     for table in ["commit_markers", "dhcp_leases", "key_rotations", "key_processes"] {
         db.sql(&format!("DROP TABLE {table}"));
     }
