@@ -58,6 +58,8 @@ pub struct Authenticator {
     keystone: Option<KeystoneValidator>,
     store: Store,
     clock: StoreClock,
+    /// For tokens that other systems have dated.
+    token_clock: StoreClock,
     cache: CredentialCache,
     disabled_projects: DisabledProjects,
     pool: VerificationPool,
@@ -125,6 +127,13 @@ impl Authenticator {
         Ok((authenticator, first_password))
     }
 
+    /// Checks the tokens of other systems with the clock of this host, which is synchronised with theirs,
+    /// instead of the time of the store.
+    #[must_use]
+    pub fn with_token_clock(self, token_clock: StoreClock) -> Self {
+        Self { token_clock, ..self }
+    }
+
     /// Without methods: every caller may do everything.
     #[must_use]
     pub fn disabled(store: Store, clock: StoreClock) -> Self {
@@ -135,6 +144,7 @@ impl Authenticator {
             keystone: None,
             recorder: SignInRecorder::new(store.clone()),
             store,
+            token_clock: Arc::clone(&clock),
             clock,
             cache: CredentialCache::new(),
             disabled_projects: DisabledProjects::default(),
@@ -324,7 +334,7 @@ impl Authenticator {
     ) -> Result<LoginRedirect, AuthError> {
         let provider = self.openid_connect.as_ref().ok_or(AuthError::Missing)?;
         provider
-            .start_login(&self.store, redirect_uri, self.now(), Instant::now())
+            .start_login(&self.store, redirect_uri, (self.token_clock)(), Instant::now())
             .await
             .map_err(login_error)
     }
@@ -340,8 +350,9 @@ impl Authenticator {
         address: IpAddr,
     ) -> Result<SignedIn, AuthError> {
         let provider = self.openid_connect.as_ref().ok_or(AuthError::Missing)?;
+        let token_now = (self.token_clock)();
         let finished =
-            provider.finish_login(&self.store, response, self.now(), Instant::now()).await;
+            provider.finish_login(&self.store, response, token_now, Instant::now()).await;
         let outcome = match &finished {
             Ok(principal) => Some((SignInOutcome::Accepted, &*principal.user_name)),
             Err(LoginRejection::ProviderDown | LoginRejection::Random(_)) => None,
@@ -638,7 +649,7 @@ impl Authenticator {
         address: IpAddr,
     ) -> Result<Arc<Principal>, AuthError> {
         let (now, version) = (self.now(), self.cache.version());
-        let checked = provider.check_token(jwt, now, Instant::now()).await;
+        let checked = provider.check_token(jwt, (self.token_clock)(), Instant::now()).await;
         let outcome = match &checked {
             // Tokens that were verified before are not new sign-ins.
             Ok(valid) if matches!(self.cache.find(&key, Instant::now()), CacheLookup::Unknown) => {

@@ -105,6 +105,7 @@ impl FerriteService {
             Authenticator::open(&api.auth, store.clone(), clock.clone())
                 .await
                 .context("cannot prepare authentication")?;
+        let authenticator = authenticator.with_token_clock(Arc::new(now));
         let policy = config.access_policy(data_dir)?;
         let metrics = Metrics::new();
         let collector = Box::new(telemetry::ConductorMetrics(conductor.clone()));
