@@ -141,24 +141,38 @@ impl std::fmt::Debug for ClockMetrics {
 impl Collector for ClockMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let status = self.0.clock_status();
-        let ahead = ConstGauge::new(
-            Duration::from_micros(status.ahead_micros.unsigned_abs()).as_secs_f64(),
-        );
-        let metric = encoder.encode_descriptor(
-            "clock_difference_seconds",
-            "Difference of the clock of this host from the database server",
-            None,
-            MetricType::Gauge,
-        )?;
-        ahead.encode(metric)?;
+        for (name, help, micros) in [
+            (
+                "clock_difference_seconds",
+                "How far the clock of this host is ahead of the database server; negative if it is behind",
+                status.ahead_micros,
+            ),
+            (
+                "clock_correction_seconds",
+                "What is still to be added to the time of the database because its clock was set",
+                status.correction_micros,
+            ),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(seconds(micros)).encode(metric)?;
+        }
         let metric = encoder.encode_descriptor(
             "clock_beyond_tolerance",
-            "1 if the difference is greater than database.clock_tolerance",
+            "1 if the difference or the correction is greater than database.clock_tolerance",
             None,
             MetricType::Gauge,
         )?;
         ConstGauge::new(i64::from(status.beyond_tolerance)).encode(metric)
     }
+}
+
+/// Microseconds as seconds, with their sign.
+fn seconds(micros: i64) -> f64 {
+    Duration::from_micros(micros.unsigned_abs()).as_secs_f64().copysign(if micros < 0 {
+        -1.0
+    } else {
+        1.0
+    })
 }
 
 #[cfg(test)]
@@ -207,6 +221,14 @@ mod tests {
                 r#"WARN 2 words error="no \"x\"" list="[\"a b\", \"c\"]""#,
                 "INFO a record of log",
             ]
+        );
+    }
+
+    #[test]
+    fn differences_keep_their_sign() {
+        assert_eq!(
+            [seconds(-1_500_000), seconds(250_000)].map(|time| time.to_string()),
+            ["-1.5", "0.25"]
         );
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use node_model::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::{DatabaseSession, Dialect};
+use crate::engine::DatabaseSession;
 use crate::error::{StoreError, StoreOpenError};
 use crate::reader::decode_field;
 
@@ -28,6 +28,8 @@ pub(crate) const OBSERVATION_INTERVAL: Duration = Duration::from_secs(10);
 const CORRECTION_PART: i64 = 10;
 /// An observation that took longer is too inexact.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
+/// How often the first observation is repeated if it took too long.
+const MAX_FIRST_OBSERVATIONS: u32 = 10;
 /// A smaller change of a clock between two observations is not logged.
 const JUMP: i64 = 1_000_000;
 
@@ -36,7 +38,10 @@ const JUMP: i64 = 1_000_000;
 pub struct ClockStatus {
     /// How far the clock of this host is ahead of the database server, in microseconds; 0 with SQLite.
     pub ahead_micros: i64,
-    /// Whether the difference is greater than the tolerance.
+    /// What is still to be added to the time of the store because the followed clock was set, in
+    /// microseconds.
+    pub correction_micros: i64,
+    /// Whether one of them is greater than the tolerance.
     pub beyond_tolerance: bool,
 }
 
@@ -89,8 +94,8 @@ impl FollowedClock {
         session: &mut dyn DatabaseSession,
         tolerance: Duration,
     ) -> Result<Self, StoreOpenError> {
-        let observed =
-            ClockObservation::of_server(session).map_err(StoreOpenError::Prepare)?.observation;
+        let observed = first_observation(|| ClockObservation::of_server(session))
+            .map_err(StoreOpenError::Prepare)?;
         if observed.is_beyond(tolerance) {
             return Err(StoreOpenError::ClockDiffers {
                 ahead_seconds: observed.ahead_micros() / 1_000_000,
@@ -118,22 +123,30 @@ impl FollowedClock {
 
     /// How the clock of this host compared to the time of the store at the last observation.
     pub(crate) fn status(&self) -> ClockStatus {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let correction_micros = state.correction_at(monotonic_micros());
+        let is_correction_beyond = correction_micros.saturating_abs() > micros(self.tolerance);
         ClockStatus {
             ahead_micros: self.ahead_micros.load(Ordering::Relaxed),
-            beyond_tolerance: self.beyond_tolerance.load(Ordering::Relaxed),
+            correction_micros,
+            beyond_tolerance: is_correction_beyond || self.beyond_tolerance.load(Ordering::Relaxed),
         }
     }
 
     /// Corrects the time by an observation, and logs jumps and differences.
     pub(crate) fn observe(&self, observed: ClockObservation) {
+        self.observe_at(observed, monotonic_micros());
+    }
+
+    fn observe_at(&self, observed: ClockObservation, now: i64) {
         let (before, after) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let before = *state;
-            *state = state.observed(observed);
+            *state = state.observed(observed, now);
             (before, *state)
         };
-        let elapsed = observed.monotonic.saturating_sub(before.monotonic);
-        let host_jump = observed.host.saturating_sub(before.host).saturating_sub(elapsed);
+        let elapsed = after.monotonic.saturating_sub(before.monotonic);
+        let host_jump = after.host.saturating_sub(before.host).saturating_sub(elapsed);
         if host_jump.saturating_abs() > JUMP {
             tracing::warn!(
                 jump_ms = host_jump / 1000,
@@ -172,10 +185,20 @@ impl ClockState {
         self.time.saturating_add(elapsed).saturating_add(self.correction.clamp(-limit, limit))
     }
 
-    fn observed(&self, observed: ClockObservation) -> Self {
-        let ClockObservation { monotonic, reference, host } = observed;
-        let time = self.time_at(monotonic);
-        Self { monotonic, time, correction: reference.saturating_sub(time), host }
+    /// What is still to be corrected.
+    fn correction_at(&self, monotonic: i64) -> i64 {
+        let limit = monotonic.saturating_sub(self.monotonic).max(0) / CORRECTION_PART;
+        self.correction.saturating_sub(self.correction.clamp(-limit, limit))
+    }
+
+    /// The state at the time `now` of the monotonic clock. The observation was made before: from then on
+    /// the old correction was in use, so the new one begins now and time does not go back.
+    fn observed(&self, observed: ClockObservation, now: i64) -> Self {
+        let since = now.saturating_sub(observed.monotonic).max(0);
+        let time = self.time_at(now);
+        let reference = observed.reference.saturating_add(since);
+        let correction = reference.saturating_sub(time);
+        Self { monotonic: now, time, correction, host: observed.host.saturating_add(since) }
     }
 }
 
@@ -192,6 +215,23 @@ impl ServerObservation {
     pub(crate) fn if_exact(self) -> Option<ClockObservation> {
         (self.round_trip <= MAX_ROUND_TRIP).then_some(self.observation)
     }
+}
+
+/// The first exact observation, or the most exact of several.
+fn first_observation(
+    mut observe: impl FnMut() -> Result<ServerObservation, StoreError>,
+) -> Result<ClockObservation, StoreError> {
+    let mut best = observe()?;
+    for _ in 1..MAX_FIRST_OBSERVATIONS {
+        if best.round_trip <= MAX_ROUND_TRIP {
+            break;
+        }
+        let next = observe()?;
+        if next.round_trip < best.round_trip {
+            best = next;
+        }
+    }
+    Ok(best.observation)
 }
 
 impl ClockObservation {
@@ -255,21 +295,14 @@ impl Drop for HostClockThread {
 
 /// The clock of the server in microseconds since 1970.
 fn server_micros(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
-    let sql = match session.dialect() {
-        Dialect::Postgres => {
-            "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
-        }
-        Dialect::MariaDb => {
-            "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
-        }
-        Dialect::Sqlite => "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
-    };
+    let no_clock = StoreError::Corrupt { table: "(none)", column: "clock" };
+    let Some(sql) = session.dialect().clock_query() else { return Err(no_clock) };
     let mut now = None;
     session.query(sql, &[], &mut |row| {
         now = Some(decode_field(row, 0, "(none)", "clock")?);
         Ok(())
     })?;
-    now.ok_or(StoreError::Corrupt { table: "(none)", column: "clock" })
+    now.ok_or(no_clock)
 }
 
 /// A clock that is never set, and that also counts the time while the host is suspended.
@@ -321,7 +354,8 @@ mod tests {
 
     #[test]
     fn a_small_difference_is_corrected_within_the_next_seconds() {
-        let state = started().observed(observation(10 * SECOND, 1010 * SECOND + 200_000));
+        let state =
+            started().observed(observation(10 * SECOND, 1010 * SECOND + 200_000), 10 * SECOND);
         assert_eq!(state.time_at(10 * SECOND), 1010 * SECOND);
         assert_eq!(state.time_at(11 * SECOND), 1011 * SECOND + 100_000);
         assert_eq!(state.time_at(13 * SECOND), 1013 * SECOND + 200_000);
@@ -335,8 +369,8 @@ mod tests {
             for tick in 1..=1000 {
                 let monotonic = tick * SECOND;
                 if tick % 10 == 0 {
-                    state =
-                        state.observed(observation(monotonic, 1000 * SECOND + monotonic + jump));
+                    let reference = 1000 * SECOND + monotonic + jump;
+                    state = state.observed(observation(monotonic, reference), monotonic);
                 }
                 let time = state.time_at(monotonic);
                 let step = time - last;
@@ -350,18 +384,61 @@ mod tests {
     }
 
     #[test]
+    fn time_does_not_go_back_when_an_observation_took_long() {
+        let first = started().observed(observation(0, 1000 * SECOND + HOUR), 0);
+        // The clock was set back meanwhile. The observation is from second 10, but took until 20.
+        let before = first.time_at(20 * SECOND);
+        let after = first.observed(observation(10 * SECOND, 1010 * SECOND), 20 * SECOND);
+        assert_eq!(after.time_at(20 * SECOND), before);
+        assert!(after.time_at(21 * SECOND) > before);
+        assert_eq!(after.correction, 1020 * SECOND - before);
+    }
+
+    #[test]
+    fn the_first_observation_is_repeated_until_it_is_exact() {
+        let observe = |round_trips: &'static [u64]| {
+            let mut round_trips = round_trips.iter().enumerate();
+            let observation = first_observation(|| {
+                let (number, seconds) = round_trips.next().unwrap();
+                Ok(ServerObservation {
+                    observation: observation(i64::try_from(number).unwrap(), 0),
+                    round_trip: Duration::from_secs(*seconds),
+                })
+            });
+            observation.unwrap().monotonic
+        };
+        assert_eq!(observe(&[1]), 0);
+        assert_eq!(observe(&[5, 3, 0]), 2);
+        assert_eq!(observe(&[9, 3, 2, 8, 9, 9, 9, 9, 9, 9]), 2);
+    }
+
+    #[test]
     fn the_difference_of_the_host_is_reported_beyond_the_tolerance() {
-        let clock = FollowedClock::new(observation(0, 1000 * SECOND), Duration::from_secs(10));
+        let now = monotonic_micros();
+        let clock = FollowedClock::new(observation(now, 1000 * SECOND), Duration::from_secs(10));
         assert_eq!(clock.status(), ClockStatus::default());
         let reference = 1010 * SECOND;
-        clock.observe(ClockObservation {
-            monotonic: 10 * SECOND,
-            reference,
-            host: reference - 11 * SECOND,
-        });
-        let status = ClockStatus { ahead_micros: -11 * SECOND, beyond_tolerance: true };
-        assert_eq!(clock.status(), status);
-        clock.observe(observation(20 * SECOND, 1020 * SECOND));
+        let host = reference - 11 * SECOND;
+        let monotonic = now + 10 * SECOND;
+        clock.observe_at(ClockObservation { monotonic, reference, host }, monotonic);
+        let status = clock.status();
+        assert_eq!((status.ahead_micros, status.beyond_tolerance), (-11 * SECOND, true));
+        clock.observe_at(observation(now + 20 * SECOND, 1020 * SECOND), now + 20 * SECOND);
         assert_eq!(clock.status(), ClockStatus::default());
+    }
+
+    #[test]
+    fn a_pending_correction_is_reported() {
+        let now = monotonic_micros();
+        let clock = FollowedClock::new(observation(now, 1000 * SECOND), Duration::from_secs(10));
+        // In the future, so that no correction has been made when the status is read.
+        let later = now + HOUR;
+        clock.observe_at(observation(later, 1000 * SECOND + 2 * HOUR), later);
+        let status = clock.status();
+        assert_eq!((status.correction_micros, status.ahead_micros), (HOUR, 0));
+        assert!(status.beyond_tolerance);
+        let state = *clock.state.lock().unwrap();
+        assert_eq!(state.correction_at(later + HOUR), HOUR * 9 / 10);
+        assert_eq!(state.correction_at(later + 10 * HOUR), 0);
     }
 }

@@ -86,6 +86,19 @@ impl Dialect {
         }
     }
 
+    /// The query for the clock of a server in microseconds since 1970. SQLite uses the clock of the host.
+    pub(crate) const fn clock_query(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlite => None,
+            Self::Postgres => {
+                Some("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)")
+            }
+            Self::MariaDb => {
+                Some("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))")
+            }
+        }
+    }
+
     /// Whether rows must be locked with `FOR UPDATE` before they are changed.
     pub(crate) const fn locks_rows(self) -> bool {
         match self {
