@@ -42,6 +42,11 @@ const SERVERS: &[RequiredPackage] = &[
         is_installed: || mariadbd().is_some() && on_path("mariadb-install-db").is_some(),
     },
     RequiredPackage {
+        description: "Galera",
+        packages: &["galera-4"],
+        is_installed: || Path::new("/usr/lib/galera/libgalera_smm.so").exists(),
+    },
+    RequiredPackage {
         description: "wrong clocks",
         packages: &["faketime"],
         is_installed: || on_path("faketime").is_some(),

@@ -28,7 +28,7 @@ enum RuleScope {
 }
 
 const HTTP_SERVER: &[&str] = &["api-server", "hyper", "hyper-util"];
-const DATABASE: &[&str] = &["store", "rusqlite", "postgres", "mysql"];
+const DATABASE: &[&str] = &["store", "rusqlite", "postgres", "tokio-postgres", "mysql"];
 const RUNTIME: &[&str] = &["tokio", "async-trait"];
 /// Driver crates other than the interface traits.
 const CONCRETE_DRIVERS: &[&str] =
@@ -51,7 +51,7 @@ const LIFECYCLE: &[&str] = &["lifecycle"];
 const CONDUCTOR: &[&str] = &["conductor"];
 const IRONIC: &[&str] = &["ironic-wire"];
 /// Used by tests and developers, never by shipped crates.
-const TOOLS: &[&str] = &["boot-bench", "http-probe", "test-cluster", "xtask"];
+const TOOLS: &[&str] = &["boot-bench", "http-probe", "test-cluster", "test-databases", "xtask"];
 
 const fn rule(
     name: &'static str,
@@ -339,7 +339,11 @@ const RULES: &[DependencyRule] = &[
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, &["inspection"]],
     ),
     // All access to machines goes through the conductor, which must not re-export drivers.
-    rule("api-server", RuleScope::Direct, &[MACHINES, &["rusqlite", "postgres", "mysql"]]),
+    rule(
+        "api-server",
+        RuleScope::Direct,
+        &[MACHINES, &["rusqlite", "postgres", "tokio-postgres", "mysql"]],
+    ),
     // Runs the boot services alone, and simulates booting machines.
     rule(
         "boot-bench",
@@ -351,6 +355,12 @@ const RULES: &[DependencyRule] = &[
         "http-probe",
         RuleScope::Transitive,
         &[RUNTIME, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    // Used by tests of several crates, so it depends on none of ours.
+    rule(
+        "test-databases",
+        RuleScope::Transitive,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE, &["node-model"]],
     ),
     // Any program can run in its pods, so it depends on none of ours.
     rule(
