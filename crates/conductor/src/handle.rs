@@ -24,6 +24,8 @@ use crate::{
 
 /// How long cancelled work may take to end when the process stops.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a stopping process waits for the end of its session. Others end it if the database is away.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A handle of the conductor, shared by the API and the background tasks. Clones are cheap.
 #[derive(Clone)]
@@ -273,8 +275,12 @@ impl RunningConductor {
             // Fails only after a panic.
             let _ = tokio::task::spawn_blocking(move || renewals.stop()).await;
         }
-        if let Err(error) = membership::end(&self.conductor).await {
-            tracing::warn!(error = error_text(&error), "session could not be ended");
+        match tokio::time::timeout(END_TIMEOUT, membership::end(&self.conductor)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = error_text(&error), "session could not be ended");
+            }
+            Err(_) => tracing::warn!(timeout = ?END_TIMEOUT, "session could not be ended in time"),
         }
     }
 }

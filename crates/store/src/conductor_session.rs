@@ -27,6 +27,8 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 const OBSERVATION_INTERVAL: Duration = Duration::from_millis(500);
 /// A renewal that takes longer is cancelled, so that the next one can succeed before the session ends.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much longer a renewal waits for a server that hangs.
+const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a stopping process waits for a running renewal.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -86,8 +88,11 @@ impl SessionRenewals {
     ) -> Self {
         let (stop, stopped) = mpsc::channel();
         let (alive, ended) = mpsc::channel();
-        let statement_timeout = server.statement_timeout.min(RENEWAL_TIMEOUT);
-        let server = DatabaseServer { statement_timeout, ..server };
+        let server = DatabaseServer {
+            statement_timeout: RENEWAL_TIMEOUT,
+            response_grace: RESPONSE_GRACE,
+            ..server
+        };
         let renew = move || {
             let _alive: mpsc::Sender<()> = alive;
             RenewalThread { server, clock, owner, session: None, report }.run(&stopped);
@@ -146,6 +151,8 @@ impl<R: FnMut(SessionReport)> RenewalThread<R> {
         };
         if renews {
             let now = (self.clock)();
+            // A COMMIT is not cancelled, so a renewal that succeeds survives a failover.
+            session.begin()?;
             let found = session.execute(
                 "UPDATE conductors SET renewals = renewals + 1, updated_at = ?
                  WHERE hostname = ? AND run_uuid = ? AND renewing_run = ? AND online = ?",
@@ -157,6 +164,7 @@ impl<R: FnMut(SessionReport)> RenewalThread<R> {
                     true.bind(),
                 ],
             )?;
+            session.commit()?;
             (self.report)(match found {
                 0 => SessionReport::Ended,
                 _ => SessionReport::Renewed { submitted: began },

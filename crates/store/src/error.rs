@@ -92,6 +92,15 @@ pub enum StoreOpenError {
         /// What is wrong with the URL.
         why: String,
     },
+    /// The servers do not support this statement timeout.
+    #[error(
+        "database.statement_timeout is {timeout:?}, but must be 0 or between 100 milliseconds and 24 \
+         hours"
+    )]
+    StatementTimeout {
+        /// The configured value.
+        timeout: std::time::Duration,
+    },
     /// The data directory cannot be created or used.
     #[error("cannot use the data directory {path}; check that it exists and is writable")]
     DataDir {

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of the store.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::RESPONSE_GRACE;
 use crate::engine::workers::{DatabaseProduct, DatabaseServer};
 use crate::error::StoreOpenError;
 use crate::key_source::{KEY_FILE, KeyFile, KeySource};
+
+/// The statement timeouts that both servers support; they round shorter ones to none.
+const STATEMENT_TIMEOUTS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
 /// Settings of the store.
 #[derive(Clone, Debug)]
@@ -74,9 +80,22 @@ impl StoreSettings {
         }
     }
 
-    fn server(&self, product: DatabaseProduct, url: String) -> DatabaseAddress {
+    fn server(
+        &self,
+        product: DatabaseProduct,
+        url: String,
+    ) -> Result<DatabaseAddress, StoreOpenError> {
         let statement_timeout = self.statement_timeout;
-        DatabaseAddress::Server(DatabaseServer { product, url, statement_timeout })
+        if !statement_timeout.is_zero() && !STATEMENT_TIMEOUTS.contains(&statement_timeout) {
+            return Err(StoreOpenError::StatementTimeout { timeout: statement_timeout });
+        }
+        let response_grace = RESPONSE_GRACE;
+        Ok(DatabaseAddress::Server(DatabaseServer {
+            product,
+            url,
+            statement_timeout,
+            response_grace,
+        }))
     }
 
     pub(crate) fn address(&self) -> Result<DatabaseAddress, StoreOpenError> {
@@ -95,10 +114,10 @@ impl StoreSettings {
                 Ok(DatabaseAddress::Sqlite(PathBuf::from(path)))
             }
             Some(("postgresql" | "postgres", _)) => {
-                Ok(self.server(DatabaseProduct::Postgres, url.clone()))
+                self.server(DatabaseProduct::Postgres, url.clone())
             }
             Some(("mysql" | "mariadb", rest)) => {
-                Ok(self.server(DatabaseProduct::MariaDb, format!("mysql:{rest}")))
+                self.server(DatabaseProduct::MariaDb, format!("mysql:{rest}"))
             }
             Some((scheme, _)) => {
                 Err(StoreOpenError::Address { why: format!("unknown scheme {scheme:?}") })

@@ -5,17 +5,18 @@ use std::path::Path;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use error_chain::error_chain;
 use node_model::{NodeId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::clock::{ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now};
 use crate::conductor_session::{SessionRenewals, SessionReport};
+use crate::engine::DatabaseSession;
 use crate::engine::commit_marker::delete_old_markers;
 use crate::engine::job::{PendingRead, PendingWrite, run_read};
 use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
 use crate::engine::workers::{DatabaseServer, WorkerPool};
-use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
@@ -209,6 +210,15 @@ impl Store {
         self.0.server.is_some()
     }
 
+    /// The number of reads and writes that wait for a connection to the server; 0 with SQLite.
+    #[must_use]
+    pub fn queued_jobs(&self) -> usize {
+        match &self.0.engine {
+            StorageEngine::Sqlite { .. } => 0,
+            StorageEngine::Server(workers) => workers.queued_jobs(),
+        }
+    }
+
     /// Starts to renew the session of `owner` and to observe those of others. `report` is called on
     /// another thread and must not block. Returns `None` if the database is not shared.
     #[must_use]
@@ -233,7 +243,8 @@ impl Store {
         opened.map_err(|source| StoreError::Unseal { owner: owner.to_string(), source })
     }
 
-    /// Finishes queued work and closes the database for all clones of this store.
+    /// Finishes queued work and closes the database for all clones of this store. Work that a server does
+    /// not finish within ten seconds fails.
     pub fn close(self) {
         // The result is not needed: a process that ended otherwise is forgotten after a while.
         let (reply, _) = oneshot::channel();
@@ -290,7 +301,17 @@ impl Store {
         })?;
         let connections = settings.connections.max(1);
         Ok(Self::new(prepared, Some(server.clone()), |shared| {
-            StorageEngine::Server(WorkerPool::start(server, connections, &shared))
+            let workers = WorkerPool::start(server, connections, &shared);
+            // The result is not needed: old markers take room, but do no harm.
+            let (reply, _) = oneshot::channel();
+            let delete = |writer: &mut StoreWriter<'_>| {
+                let now = writer.now();
+                delete_old_markers(writer.session, now).inspect_err(|error| {
+                    tracing::warn!(error = error_chain(error), "old commit markers not deleted");
+                })
+            };
+            workers.write(Box::new(PendingWrite::<_, (), StoreError>::new(delete, reply)));
+            StorageEngine::Server(workers)
         }))
     }
 
@@ -385,9 +406,6 @@ fn prepare_database(
     let now = clock.now();
     let source = settings.key_source();
     migrate(session, &source, now.0)?;
-    if session.dialect() != Dialect::Sqlite {
-        delete_old_markers(session, now).map_err(StoreOpenError::Prepare)?;
-    }
     let keys = KeyRing::load_or_create(session, &source)?;
     keys.join(session, now)?;
     let mut members = ClusterMembers::default();

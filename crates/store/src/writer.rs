@@ -43,8 +43,6 @@ pub(crate) struct PendingEffects {
     pub(crate) wakes: Vec<NodeId>,
     /// The highest sequence number among the inserted entries.
     pub(crate) last_seq: i64,
-    /// Whether COMMIT was sent. If it then fails, its outcome is unknown.
-    pub(crate) in_commit: bool,
 }
 
 impl<'a> Deref for StoreWriter<'a> {

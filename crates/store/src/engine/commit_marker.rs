@@ -2,8 +2,9 @@
 //! A row per connection, to find out whether a transaction was committed whose COMMIT got no response.
 //!
 //! The last statement of a transaction writes a new number to the row. If the connection breaks
-//! during COMMIT, the number on a new connection is the result. Reading it with a lock waits until the
-//! server has ended the transaction of the broken connection.
+//! during COMMIT, the number on a new connection is the result. The lookup also writes the row: it is
+//! valid only if its own COMMIT succeeds. Then the transaction of the broken connection has ended, or
+//! conflicts with the lookup and cannot be committed any more, also on another member of a cluster.
 
 use std::sync::Arc;
 
@@ -24,6 +25,14 @@ pub(crate) struct CommitMarker {
     id: Uuid,
     number: i64,
     is_registered: bool,
+}
+
+/// What a lookup writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct LookupResult {
+    is_committed: bool,
+    /// The next number.
+    next: i64,
 }
 
 impl CommitMarker {
@@ -84,20 +93,50 @@ impl CommitMarker {
         !self.is_registered
     }
 
-    /// Whether the transaction with the last number was committed. `session` is a new connection.
-    pub(crate) fn is_committed(&self, session: &mut dyn ServerSession) -> Result<bool, StoreError> {
+    /// Whether the transaction with the last number was committed. `session` is a new connection. Has to
+    /// be repeated if it fails.
+    pub(crate) fn look_up(
+        &mut self,
+        session: &mut dyn ServerSession,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
         session.begin()?;
-        let mut number = None;
+        let mut found = None;
         session.query(
             "SELECT number FROM commit_markers WHERE uuid = ? FOR UPDATE",
             &[self.id.bind()],
             &mut |row| {
-                number = Some(decode_field::<i64>(row, 0, "commit_markers", "number")?);
+                found = Some(decode_field::<i64>(row, 0, "commit_markers", "number")?);
                 Ok(())
             },
         )?;
-        session.rollback()?;
-        Ok(number == Some(self.number))
+        let Some(found) = found else {
+            // It was deleted before the transaction began, which therefore has not found it either.
+            self.is_registered = false;
+            session.rollback()?;
+            return Ok(false);
+        };
+        let LookupResult { is_committed, next } = LookupResult::new(found, self.number);
+        session.execute(
+            "UPDATE commit_markers SET number = ?, changed_at = ? WHERE uuid = ?",
+            &[SqlParam::Int(next), now.bind(), self.id.bind()],
+        )?;
+        session.commit()?;
+        self.number = next;
+        Ok(is_committed)
+    }
+}
+
+impl LookupResult {
+    /// The result for a transaction that wrote `written`, if the row has the number `found`. Earlier
+    /// lookups, whose own COMMIT had no response, may have written a number with the same result: they
+    /// add two if the transaction was committed, and make the difference odd if not.
+    fn new(found: i64, written: i64) -> Self {
+        if found < written {
+            Self { is_committed: false, next: written + 1 }
+        } else {
+            Self { is_committed: (found - written) % 2 == 0, next: found + 2 }
+        }
     }
 }
 
@@ -109,4 +148,22 @@ pub(crate) fn delete_old_markers(
     let retention = i64::try_from(RETENTION.as_micros()).unwrap_or(i64::MAX);
     let before = Timestamp(now.0.saturating_sub(retention));
     session.execute("DELETE FROM commit_markers WHERE changed_at < ?", &[before.bind()]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_lookups_have_the_same_result() {
+        for (before, is_committed) in [(7, false), (5, false), (8, true)] {
+            let mut number = before;
+            for _ in 0..4 {
+                let result = LookupResult::new(number, 8);
+                assert_eq!(result.is_committed, is_committed, "{before} {number}");
+                assert!(result.next > 8 && result.next > number);
+                number = result.next;
+            }
+        }
+    }
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! MariaDB sessions over the blocking client.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mysql::consts::CapabilityFlags;
 use mysql::prelude::Queryable as _;
 use mysql::{ClientIdentity, Conn, DriverError, Opts, OptsBuilder, Params, SslOpts};
 
+use super::server_urls::{ServerCandidate, connect_to_first, text_source, urls_with_one_host};
 use super::tls::{DatabaseTls, TlsRequirement};
-use super::workers::{DatabaseServer, RecoveryAction, ServerSession};
+use super::workers::{DatabaseServer, RecoveryAction, ServerSession, SessionPurpose};
 use super::{
     CONNECT_TIMEOUT, DatabaseRow, DatabaseSession, Dialect, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES,
-    duplicate_error, host_and_port,
+    duplicate_error, host_and_port, response_timeout,
 };
 use crate::error::{ErrorSource, StoreError, StoreOpenError};
 use crate::value::{CorruptValue, SqlParam, SqlValue};
@@ -43,80 +44,38 @@ const MIGRATION_LOCK_TIMEOUT: u32 = 120;
 /// A connection to MariaDB.
 pub(crate) struct MariaDbSession {
     connection: Conn,
+    /// `host:port` of the server.
+    address: String,
     recovery: RecoveryAction,
+    is_commit_unknown: bool,
 }
 
 impl MariaDbSession {
     /// Connects to the first server that accepts writes.
-    pub(crate) fn connect(server: &DatabaseServer) -> Result<Self, StoreOpenError> {
+    pub(crate) fn connect(
+        server: &DatabaseServer,
+        purpose: SessionPurpose,
+    ) -> Result<Self, StoreOpenError> {
         let (url, tls) =
             DatabaseTls::from_url(&server.url).map_err(|why| StoreOpenError::Address { why })?;
-        let mut failed = None;
-        for url in urls_with_one_host(&url) {
-            match Self::connect_to(&url, &tls, server.statement_timeout) {
-                Ok(session) => return Ok(session),
-                Err(error @ StoreOpenError::Connect { .. }) => failed = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(failed.unwrap_or(StoreOpenError::Address { why: "the host is missing".to_owned() }))
-    }
-
-    /// Connects to the server of a URL with one host.
-    fn connect_to(
-        url: &str,
-        tls: &DatabaseTls,
-        statement_timeout: Duration,
-    ) -> Result<Self, StoreOpenError> {
-        let ssl = ssl_options(tls)?;
-        let options = Opts::from_url(url).map_err(|error| StoreOpenError::Address {
-            why: error_source(mysql::Error::UrlError(error)).to_string(),
-        })?;
-        let what = format!(
-            "{} on {}",
-            options.get_db_name().unwrap_or("(no name)"),
-            host_and_port(&options.get_ip_or_hostname(), options.get_tcp_port())
-        );
-        let milliseconds = |time: Duration| u32::try_from(time.as_millis()).ok();
-        let seconds = u32::try_from(KEEPALIVE_INTERVAL.as_secs()).ok();
-        let options = OptsBuilder::from_opts(options)
-            // A proxy on this host would be bypassed.
-            .prefer_socket(false)
-            .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
-            .tcp_keepalive_time_ms(milliseconds(KEEPALIVE_INTERVAL))
-            .tcp_keepalive_probe_interval_secs(seconds)
-            .tcp_keepalive_probe_count(Some(KEEPALIVE_PROBES))
-            .tcp_user_timeout_ms(milliseconds(KEEPALIVE_INTERVAL * (KEEPALIVE_PROBES + 1)))
-            .stmt_cache_size(256)
-            // Count matched rows: an UPDATE that changes nothing must still report the row as found.
-            .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
-            .init(vec![
-                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
-                "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
-                "SET SESSION innodb_lock_wait_timeout = 10".to_owned(),
-                "SET SESSION idle_transaction_timeout = 10".to_owned(),
-                format!("SET SESSION max_statement_time = {}", statement_timeout.as_secs_f64()),
-            ]);
-        let connection = match Conn::new(options.clone().ssl_opts(ssl)) {
-            Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
-                if tls.requirement == TlsRequirement::Prefer =>
-            {
-                Conn::new(options)
-            }
-            outcome => outcome,
-        };
-        let accepts_writes = connection.and_then(|mut connection| {
-            let why = why_read_only(&mut connection)?;
-            Ok((connection, why))
-        });
-        match accepts_writes {
-            Ok((connection, None)) => Ok(Self { connection, recovery: RecoveryAction::None }),
-            Ok((_, Some(why))) => {
-                let source = Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(why));
-                Err(StoreOpenError::Connect { what, source })
-            }
-            Err(error) => Err(StoreOpenError::Connect { what, source: error_source(error) }),
-        }
+        let ssl = ssl_options(&tls)?;
+        let candidates = urls_with_one_host(&url)?
+            .iter()
+            .map(|url| candidate(url, server, purpose))
+            .collect::<Result<Vec<_>, _>>()?;
+        let database = candidates.first().and_then(|first| first.options.get_db_name());
+        let database = database.unwrap_or("(no name)").to_owned();
+        let prefers_tls = tls.requirement == TlsRequirement::Prefer;
+        connect_to_first(&database, &candidates, |candidate, time| {
+            connect_within(&candidate.options, ssl.as_ref(), prefers_tls, time).map(|connection| {
+                Self {
+                    connection,
+                    address: candidate.address.clone(),
+                    recovery: RecoveryAction::None,
+                    is_commit_unknown: false,
+                }
+            })
+        })
     }
 
     /// Runs `prepare` under a named lock that other processes wait for. A transaction would not do,
@@ -125,10 +84,6 @@ impl MariaDbSession {
         mut self,
         prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError>,
     ) -> Result<T, StoreOpenError> {
-        // Waiting for the lock, key sources and migrations may take long.
-        for unlimited in ["max_statement_time", "idle_transaction_timeout"] {
-            self.run(&format!("SET SESSION {unlimited} = 0")).map_err(StoreOpenError::Prepare)?;
-        }
         self.lock(MIGRATION_LOCK_TIMEOUT)?;
         prepare(&mut self)
     }
@@ -178,6 +133,7 @@ impl MariaDbSession {
 
 impl ServerSession for MariaDbSession {
     fn begin(&mut self) -> Result<(), StoreError> {
+        self.is_commit_unknown = false;
         self.run("START TRANSACTION")
     }
 
@@ -187,12 +143,22 @@ impl ServerSession for MariaDbSession {
             // the statements after it.
             self.rollback()?;
             self.recovery = RecoveryAction::Retry;
-            let cause: ErrorSource = Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+            return Err(StoreError::Contended(text_source(
                 "transaction rolled back by the server",
-            ));
-            return Err(StoreError::Contended(cause));
+            )));
         }
-        self.run("COMMIT")
+        let committed = self.run("COMMIT");
+        // Other errors, such as that of a cancelled COMMIT, do not show whether it took effect.
+        self.is_commit_unknown = committed.is_err() && self.recovery != RecoveryAction::Retry;
+        committed
+    }
+
+    fn is_commit_unknown(&self) -> bool {
+        self.is_commit_unknown
+    }
+
+    fn address(&self) -> &str {
+        &self.address
     }
 
     fn rollback(&mut self) -> Result<(), StoreError> {
@@ -278,7 +244,92 @@ fn positional(params: &[SqlParam<'_>]) -> Params {
     Params::Positional(values.collect())
 }
 
-/// Why the server does not accept writes; `None` if it does.
+/// The options of a URL with one host.
+fn candidate(
+    url: &str,
+    server: &DatabaseServer,
+    purpose: SessionPurpose,
+) -> Result<ServerCandidate<Opts>, StoreOpenError> {
+    let options = Opts::from_url(url).map_err(|error| StoreOpenError::Address {
+        why: error_source(mysql::Error::UrlError(error)).to_string(),
+    })?;
+    let address = host_and_port(&options.get_ip_or_hostname(), options.get_tcp_port());
+    let milliseconds = |time: Duration| u32::try_from(time.as_millis()).ok();
+    let seconds = u32::try_from(KEEPALIVE_INTERVAL.as_secs()).ok();
+    let statement_timeout = match purpose {
+        SessionPurpose::Transactions => server.statement_timeout,
+        // Waiting for the lock, key sources and migrations may take long.
+        SessionPurpose::Preparation => Duration::ZERO,
+    };
+    let idle_seconds = match purpose {
+        SessionPurpose::Transactions => 10,
+        SessionPurpose::Preparation => 0,
+    };
+    let response_timeout = response_timeout(statement_timeout, server.response_grace);
+    let options = OptsBuilder::from_opts(options)
+        // A proxy on this host would be bypassed.
+        .prefer_socket(false)
+        .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+        .tcp_keepalive_time_ms(milliseconds(KEEPALIVE_INTERVAL))
+        .tcp_keepalive_probe_interval_secs(seconds)
+        .tcp_keepalive_probe_count(Some(KEEPALIVE_PROBES))
+        .tcp_user_timeout_ms(milliseconds(KEEPALIVE_INTERVAL * (KEEPALIVE_PROBES + 1)))
+        .read_timeout(response_timeout)
+        .write_timeout(response_timeout)
+        .stmt_cache_size(256)
+        // Count matched rows: an UPDATE that changes nothing must still report the row as found.
+        .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
+        .init(vec![
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
+            "SET SESSION innodb_lock_wait_timeout = 10".to_owned(),
+            format!("SET SESSION idle_transaction_timeout = {idle_seconds}"),
+            format!("SET SESSION max_statement_time = {}", statement_timeout.as_secs_f64()),
+        ]);
+    Ok(ServerCandidate { address, options: options.into() })
+}
+
+/// Connects on a thread of its own, because the client does not limit the time of the TLS handshake and
+/// the sign-in. The thread ends when the client gives up.
+fn connect_within(
+    options: &Opts,
+    ssl: Option<&SslOpts>,
+    prefers_tls: bool,
+    time: Duration,
+) -> Result<Conn, ErrorSource> {
+    let (options, ssl) = (options.clone(), ssl.cloned());
+    let (reply, result) = mpsc::channel();
+    let connect = move || {
+        // The receiver may be gone; the connection is then closed.
+        let _ = reply.send(connect_writable(options, ssl, prefers_tls));
+    };
+    let started = std::thread::Builder::new().name("store-connect".to_owned()).spawn(connect);
+    started.map_err(|error| ErrorSource::from(Box::from(error)))?;
+    result
+        .recv_timeout(time)
+        .unwrap_or_else(|_| Err(text_source(format!("no connection within {time:.1?}"))))
+}
+
+fn connect_writable(
+    options: Opts,
+    ssl: Option<SslOpts>,
+    prefers_tls: bool,
+) -> Result<Conn, ErrorSource> {
+    let with_tls = OptsBuilder::from_opts(options.clone()).ssl_opts(ssl);
+    let connection = match Conn::new(with_tls) {
+        Err(mysql::Error::DriverError(DriverError::TlsNotSupported)) if prefers_tls => {
+            Conn::new(options)
+        }
+        outcome => outcome,
+    };
+    let mut connection = connection.map_err(error_source)?;
+    match why_read_only(&mut connection).map_err(error_source)? {
+        None => Ok(connection),
+        Some(why) => Err(text_source(why)),
+    }
+}
+
+/// Why the server does not accept writes; `None` if it does. Prepares connections to Galera clusters.
 fn why_read_only(connection: &mut Conn) -> Result<Option<&'static str>, mysql::Error> {
     // A number, or in later versions one of several texts.
     let writable = "SELECT CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')";
@@ -291,19 +342,16 @@ fn why_read_only(connection: &mut Conn) -> Result<Option<&'static str>, mysql::E
         Ok(Some(ready)) if ready != "ON" => {
             Ok(Some("the server is not connected to the majority of its Galera cluster"))
         }
-        Ok(_) => Ok(None),
+        Ok(None) => Ok(None),
+        Ok(Some(_)) => {
+            // Reads and changes wait until this member has applied what was committed on others.
+            connection.query_drop("SET SESSION wsrep_sync_wait = 3")?;
+            Ok(None)
+        }
         // Compiled without Galera.
         Err(mysql::Error::MySqlError(error)) if error.code == UNKNOWN_VARIABLE => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Splits a URL with several hosts, such as `mysql://user@a:3306,b:3306/ferrite`, into one per host.
-fn urls_with_one_host(url: &str) -> Vec<String> {
-    let Some((scheme, rest)) = url.split_once("://") else { return vec![url.to_owned()] };
-    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}")).collect()
 }
 
 /// The TLS options of the client; `None` without TLS.
@@ -355,18 +403,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_split() {
-        assert_eq!(urls_with_one_host("mysql://u:p@h/d"), ["mysql://u:p@h/d"]);
-        let several = urls_with_one_host("mysql://u:p%40x@a:1,[::1]:2,c/d?x=1,2");
-        let expected = [
-            "mysql://u:p%40x@a:1/d?x=1,2",
-            "mysql://u:p%40x@[::1]:2/d?x=1,2",
-            "mysql://u:p%40x@c/d?x=1,2",
-        ];
-        assert_eq!(several, expected);
-    }
-
-    #[test]
     fn migration_lock_is_exclusive() {
         let Ok(url) = std::env::var("FERRITE_TEST_MARIADB") else {
             let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
@@ -379,8 +415,10 @@ mod tests {
                 product: DatabaseProduct::MariaDb,
                 url: url.clone(),
                 statement_timeout: Duration::from_secs(30),
+                response_grace: Duration::from_secs(30),
             };
-            let mut session = MariaDbSession::connect(&server).unwrap();
+            let purpose = SessionPurpose::Preparation;
+            let mut session = MariaDbSession::connect(&server, purpose).unwrap();
             // A database that no other test uses: they migrate databases at the same time.
             session.run("USE information_schema").unwrap();
             session

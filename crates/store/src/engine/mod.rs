@@ -15,6 +15,8 @@ pub(crate) mod commit_marker;
 pub(crate) mod job;
 pub(crate) mod mariadb;
 pub(crate) mod postgres;
+mod server_link;
+mod server_urls;
 pub(crate) mod sqlite;
 mod tls;
 pub(crate) mod workers;
@@ -26,6 +28,10 @@ use crate::value::{CorruptValue, SqlParam, SqlValue};
 
 /// Timeout of a connection to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of the search for a server that accepts writes.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that has not responded this long after it should have cancelled a statement hangs.
+pub(crate) const RESPONSE_GRACE: Duration = Duration::from_secs(5);
 /// A server that does not respond to this many probes is unreachable.
 const KEEPALIVE_PROBES: u32 = 3;
 /// Time between two probes of an idle connection.
@@ -133,4 +139,10 @@ pub(crate) fn host_and_port(host: &str, port: u16) -> String {
     } else {
         format!("{host}:{port}")
     }
+}
+
+/// How long a client waits for the response to a statement; `None` without a limit. The server cancels
+/// the statement after `statement_timeout`, so a server that has not responded some time later hangs.
+fn response_timeout(statement_timeout: Duration, grace: Duration) -> Option<Duration> {
+    (!statement_timeout.is_zero()).then(|| statement_timeout + grace)
 }

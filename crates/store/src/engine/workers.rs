@@ -2,10 +2,11 @@
 //! Worker threads with one blocking connection each, for PostgreSQL and MariaDB.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use error_chain::error_chain;
 use tokio::sync::oneshot;
 
 use super::DatabaseSession;
@@ -13,6 +14,7 @@ use super::commit_marker::CommitMarker;
 use super::job::{PendingRead, ReadJob, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
+use super::server_link::{LinkedSession, RECONNECT_INTERVAL, ServerLink};
 use crate::clock::{ClockObservation, FollowedClock, OBSERVATION_INTERVAL};
 use crate::error::{StoreError, StoreOpenError};
 use crate::reader::StoreReader;
@@ -27,6 +29,18 @@ const MAX_ATTEMPTS: u32 = 10;
 const COMMIT_LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 const COMMIT_LOOKUP_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How long a job tries to connect when its connection breaks.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a new job waits while the database is known to be down.
+const OUTAGE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time before a transaction is repeated on a new connection.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
+/// How often queued jobs are checked while the database is down.
+const OUTAGE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long closing waits for running jobs.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How often the journal is polled for entries of other processes.
 const JOURNAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -37,6 +51,8 @@ pub(crate) struct DatabaseServer {
     pub(crate) url: String,
     /// Statements that take longer are cancelled.
     pub(crate) statement_timeout: Duration,
+    /// How much longer the client waits for the response to a statement.
+    pub(crate) response_grace: Duration,
 }
 
 /// The software of a database server.
@@ -44,6 +60,15 @@ pub(crate) struct DatabaseServer {
 pub(crate) enum DatabaseProduct {
     Postgres,
     MariaDb,
+}
+
+/// What a connection is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SessionPurpose {
+    /// Migrations, whose statements may take long.
+    Preparation,
+    /// Reads and transactions, with timeouts.
+    Transactions,
 }
 
 /// A server connection with transactions and error classification.
@@ -56,6 +81,10 @@ pub(crate) trait ServerSession: DatabaseSession {
     fn rollback(&mut self) -> Result<(), StoreError>;
     /// The action that errors since the last call require; resets it.
     fn take_recovery_action(&mut self) -> RecoveryAction;
+    /// Whether the last COMMIT failed, but may have taken effect.
+    fn is_commit_unknown(&self) -> bool;
+    /// `host:port` of the server.
+    fn address(&self) -> &str;
 }
 
 /// What to do after an error on a connection.
@@ -70,10 +99,31 @@ pub(crate) enum RecoveryAction {
     Reconnect,
 }
 
+/// How an attempt at a transaction ended.
+enum AttemptEnd {
+    Committed,
+    /// Rolled back because of the closure.
+    RolledBack(Result<(), StoreError>),
+    /// Rolled back because of a conflict with another transaction.
+    Conflict(StoreError),
+    /// Not committed, because there is no connection.
+    Disconnected(StoreError),
+    /// COMMIT failed, but may have taken effect.
+    Unknown(StoreError),
+}
+
 /// The worker threads and their queue.
 pub(crate) struct WorkerPool {
     queue: Arc<JobQueue>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    link: Arc<ServerLink>,
+    threads: Arc<RunningThreads>,
+}
+
+/// The threads of a pool that have not ended.
+#[derive(Default)]
+struct RunningThreads {
+    ids: Mutex<Vec<ThreadId>>,
+    ended: Condvar,
 }
 
 struct JobQueue {
@@ -83,7 +133,8 @@ struct JobQueue {
 }
 
 struct QueuedJobs {
-    jobs: VecDeque<DatabaseJob>,
+    /// Each with the time at which it was queued.
+    jobs: VecDeque<(Instant, DatabaseJob)>,
     open: bool,
 }
 
@@ -109,10 +160,12 @@ impl DatabaseServer {
             scope
                 .spawn(|| match self.product {
                     DatabaseProduct::Postgres => {
-                        PostgresSession::connect(self)?.with_migration_lock(prepare)
+                        let session = PostgresSession::connect(self, SessionPurpose::Preparation)?;
+                        session.with_migration_lock(prepare)
                     }
                     DatabaseProduct::MariaDb => {
-                        MariaDbSession::connect(self)?.with_migration_lock(prepare)
+                        let session = MariaDbSession::connect(self, SessionPurpose::Preparation)?;
+                        session.with_migration_lock(prepare)
                     }
                 })
                 .join()
@@ -121,9 +174,10 @@ impl DatabaseServer {
     }
 
     pub(crate) fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
+        let purpose = SessionPurpose::Transactions;
         Ok(match self.product {
-            DatabaseProduct::Postgres => Box::new(PostgresSession::connect(self)?),
-            DatabaseProduct::MariaDb => Box::new(MariaDbSession::connect(self)?),
+            DatabaseProduct::Postgres => Box::new(PostgresSession::connect(self, purpose)?),
+            DatabaseProduct::MariaDb => Box::new(MariaDbSession::connect(self, purpose)?),
         })
     }
 }
@@ -142,33 +196,21 @@ impl WorkerPool {
             arrived: Condvar::new(),
             closed: Condvar::new(),
         });
-        let mut threads: Vec<_> = (0..connections)
-            .map(|_| {
-                let (queue, server, shared) =
-                    (Arc::clone(&queue), server.clone(), Arc::clone(shared));
-                std::thread::Builder::new()
-                    .name("store-worker".to_owned())
-                    .spawn(move || ServerWorker::new(server, shared).run(&queue))
-                    .expect("the process may start a few threads")
-            })
-            .collect();
+        let link = Arc::new(ServerLink::new(server));
+        let threads = Arc::new(RunningThreads::default());
+        for _ in 0..connections {
+            let (queue, link, shared) = (Arc::clone(&queue), Arc::clone(&link), Arc::clone(shared));
+            threads.start("store-worker", move || ServerWorker::new(link, shared).run(&queue));
+        }
         let (polled, watched) = (Arc::clone(&queue), Arc::clone(shared));
-        threads.push(
-            std::thread::Builder::new()
-                .name("store-journal".to_owned())
-                .spawn(move || watch_journal(&polled, &watched))
-                .expect("the process may start a few threads"),
-        );
+        threads.start("store-journal", move || watch_journal(&polled, &watched));
+        let (waiting, watched) = (Arc::clone(&queue), Arc::clone(&link));
+        threads.start("store-outage", move || end_outages(&waiting, &watched));
         if let Some(clock) = shared.followed_clock.clone() {
             let queue = Arc::clone(&queue);
-            threads.push(
-                std::thread::Builder::new()
-                    .name("store-clock".to_owned())
-                    .spawn(move || follow_clock(&queue, &clock))
-                    .expect("the process may start a few threads"),
-            );
+            threads.start("store-clock", move || follow_clock(&queue, &clock));
         }
-        Self { queue, threads: Mutex::new(threads) }
+        Self { queue, link, threads }
     }
 
     /// Queues a read.
@@ -181,19 +223,72 @@ impl WorkerPool {
         self.queue.push(DatabaseJob::Write(job));
     }
 
-    /// Finishes queued jobs and disconnects.
+    /// The number of jobs that wait for a connection.
+    pub(crate) fn queued_jobs(&self) -> usize {
+        self.queue.queued.lock().unwrap_or_else(PoisonError::into_inner).jobs.len()
+    }
+
+    /// Finishes queued jobs and disconnects. Jobs that take too long fail.
     pub(crate) fn stop(&self) {
-        self.queue.queued.lock().unwrap_or_else(PoisonError::into_inner).open = false;
+        let mut queued = self.queue.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_open = std::mem::replace(&mut queued.open, false);
+        drop(queued);
+        if !was_open {
+            return;
+        }
         self.queue.arrived.notify_all();
         self.queue.closed.notify_all();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // The last handle may be dropped by a job on this thread, which must not join itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
+        self.link.close();
+        // The last handle may be dropped by a job on one of the threads, which may wait for each other.
+        if self.threads.contains_current() {
+            return;
+        }
+        if !self.threads.wait_for_end(CLOSE_TIMEOUT) {
+            let failed = self.queue.fail_older_than(Duration::ZERO, || StoreError::Closed);
+            tracing::warn!(failed, "database closed while it does not respond");
+        }
+    }
+}
+
+// === impl RunningThreads ===
+
+impl RunningThreads {
+    fn start(self: &Arc<Self>, name: &str, run: impl FnOnce() + Send + 'static) {
+        struct EndOfThread(Arc<RunningThreads>);
+        impl Drop for EndOfThread {
+            fn drop(&mut self) {
+                let current = std::thread::current().id();
+                self.0
+                    .ids
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|id| *id != current);
+                self.0.ended.notify_all();
             }
         }
+        // Held until the id of the thread is in the list.
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = EndOfThread(Arc::clone(self));
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _end = end;
+                run();
+            })
+            .expect("the process may start a few threads");
+        ids.push(thread.thread().id());
+    }
+
+    fn contains_current(&self) -> bool {
+        let current = std::thread::current().id();
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).contains(&current)
+    }
+
+    /// Waits until all threads have ended. Returns whether they have.
+    fn wait_for_end(&self, time: Duration) -> bool {
+        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(ids, time, |ids| !ids.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 }
 
@@ -209,7 +304,7 @@ impl JobQueue {
     fn push(&self, job: DatabaseJob) {
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         if queued.open {
-            queued.jobs.push_back(job);
+            queued.jobs.push_back((Instant::now(), job));
             drop(queued);
             self.arrived.notify_one();
         } else {
@@ -222,7 +317,7 @@ impl JobQueue {
     fn pop(&self) -> Option<DatabaseJob> {
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(job) = queued.jobs.pop_front() {
+            if let Some((_, job)) = queued.jobs.pop_front() {
                 return Some(job);
             }
             if !queued.open {
@@ -230,6 +325,20 @@ impl JobQueue {
             }
             queued = self.arrived.wait(queued).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Fails the jobs that were queued longer ago than `age`. Returns their number.
+    fn fail_older_than(&self, age: Duration, error: impl Fn() -> StoreError) -> usize {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let count =
+            queued.jobs.iter().take_while(|(since, _)| now.duration_since(*since) >= age).count();
+        let failed: Vec<_> = queued.jobs.drain(..count).collect();
+        drop(queued);
+        for (_, job) in failed {
+            job.fail(error());
+        }
+        count
     }
 
     /// Waits until the queue is closed or `time` has passed. Returns whether it is still open.
@@ -269,7 +378,9 @@ fn watch_journal(queue: &JobQueue, shared: &StoreShared) {
             }
             Ok(Ok(_)) | Err(_) => {}
             // Followers get the same error from their own reads; retry at the next poll.
-            Ok(Err(error)) => tracing::debug!(%error, "journal end query failed"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = error_chain(&error), "journal end query failed");
+            }
         }
     }
 }
@@ -287,22 +398,59 @@ fn follow_clock(queue: &JobQueue, clock: &FollowedClock) {
                 }
             }
             // The server is unreachable: time advances with the monotonic clock meanwhile.
-            Ok(Err(error)) => tracing::debug!(%error, "clock of the database server not read"),
+            Ok(Err(error)) => {
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "clock of the database server not read"
+                );
+            }
             Err(_) => {}
         }
     }
 }
 
+/// Connects again when the database is down. Meanwhile it fails the jobs for which no worker is free.
+fn end_outages(queue: &JobQueue, link: &Arc<ServerLink>) {
+    while let Some(outage) = link.wait_for_outage() {
+        let fail_waiting = || {
+            queue.fail_older_than(OUTAGE_TIMEOUT, || StoreError::Unavailable(outage.clone()));
+        };
+        fail_waiting();
+        if !queue.wait_until_closed(RECONNECT_INTERVAL) {
+            return;
+        }
+        let (done, ended) = mpsc::channel::<()>();
+        let connecting = Arc::clone(link);
+        let connect = move || {
+            // The session is closed again: what matters is the recorded state.
+            drop(connecting.connect());
+            drop(done);
+        };
+        // Connecting takes seconds if no server responds.
+        let started = std::thread::Builder::new().name("store-connect".to_owned()).spawn(connect);
+        if let Err(error) = started {
+            tracing::error!(%error, "no thread to connect to the database");
+            continue;
+        }
+        while ended.recv_timeout(OUTAGE_POLL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+            fail_waiting();
+            if !queue.wait_until_closed(Duration::ZERO) {
+                return;
+            }
+        }
+    }
+}
+
 struct ServerWorker {
-    server: DatabaseServer,
+    link: Arc<ServerLink>,
     shared: Arc<StoreShared>,
-    session: Option<Box<dyn ServerSession>>,
+    session: Option<LinkedSession>,
     marker: CommitMarker,
 }
 
 impl ServerWorker {
-    fn new(server: DatabaseServer, shared: Arc<StoreShared>) -> Self {
-        Self { server, shared, session: None, marker: CommitMarker::new() }
+    fn new(link: Arc<ServerLink>, shared: Arc<StoreShared>) -> Self {
+        Self { link, shared, session: None, marker: CommitMarker::new() }
     }
 
     fn run(mut self, queue: &JobQueue) {
@@ -315,56 +463,56 @@ impl ServerWorker {
     }
 
     fn read(&mut self, job: Box<dyn ReadJob>) {
-        let shared = Arc::clone(&self.shared);
-        match self.connected() {
-            Err(error) => job.fail(error),
-            Ok(session) => {
-                job.run(session, &shared);
-                if session.take_recovery_action() == RecoveryAction::Reconnect {
-                    self.session = None;
-                }
-            }
+        let mut deadline = self.outage_deadline();
+        let mut session = match self.take_session(&mut deadline) {
+            Ok(session) => session,
+            Err(error) => return job.fail(error),
+        };
+        job.run(&mut *session.session, &self.shared);
+        if session.session.take_recovery_action() != RecoveryAction::Reconnect {
+            self.session = Some(session);
         }
     }
 
     fn write(&mut self, mut job: Box<dyn WriteJob>) {
-        let mut end = Err(StoreError::Closed);
-        for attempt in 1..=MAX_ATTEMPTS {
+        let mut deadline = self.outage_deadline();
+        let mut conflicts = 0;
+        let end = loop {
             let mut pending = PendingEffects::default();
-            let (ended, recovery) = self.attempt(&mut *job, &mut pending);
-            end = ended;
-            match recovery {
-                RecoveryAction::None => {
-                    if end.is_ok() {
+            match self.attempt(&mut *job, &mut pending, &mut deadline) {
+                AttemptEnd::Committed => {
+                    self.shared.notify_committed(&pending);
+                    break Ok(());
+                }
+                AttemptEnd::RolledBack(end) => break end,
+                AttemptEnd::Disconnected(error) => {
+                    let deadline =
+                        *deadline.get_or_insert_with(|| Instant::now() + RECOVERY_TIMEOUT);
+                    if Instant::now() >= deadline {
+                        break Err(error);
+                    }
+                    std::thread::sleep(REPEAT_INTERVAL);
+                }
+                AttemptEnd::Unknown(error) => match self.look_up_commit() {
+                    Some(true) => {
                         self.shared.notify_committed(&pending);
+                        break Ok(());
                     }
-                    break;
-                }
-                RecoveryAction::Reconnect => {
-                    self.session = None;
-                    if end.is_err() && pending.in_commit {
-                        match self.look_up_commit() {
-                            // Not committed, so it can be repeated.
-                            Some(false) => {}
-                            Some(true) => {
-                                end = Ok(());
-                                self.shared.notify_committed(&pending);
-                                break;
-                            }
-                            None => {
-                                end = end.map_err(|error| {
-                                    StoreError::CommitUnknown(std::sync::Arc::new(error))
-                                });
-                                break;
-                            }
-                        }
+                    // Not committed, so it can be repeated.
+                    Some(false) if conflicts + 1 < MAX_ATTEMPTS => conflicts += 1,
+                    Some(false) => break Err(error),
+                    None => break Err(StoreError::CommitUnknown(Arc::new(error))),
+                },
+                AttemptEnd::Conflict(error) => {
+                    conflicts += 1;
+                    if conflicts >= MAX_ATTEMPTS {
+                        break Err(error);
                     }
                 }
-                RecoveryAction::Retry => {}
             }
             // Back off quadratically to spread colliding transactions.
-            std::thread::sleep(Duration::from_millis(u64::from(attempt * attempt)));
-        }
+            std::thread::sleep(Duration::from_millis(u64::from(conflicts * conflicts).max(1)));
+        };
         job.finish(end);
     }
 
@@ -373,23 +521,25 @@ impl ServerWorker {
     fn look_up_commit(&mut self) -> Option<bool> {
         let deadline = Instant::now() + COMMIT_LOOKUP_TIMEOUT;
         loop {
-            let looked_up =
-                self.server.connect().map_err(|error| error.to_string()).and_then(|mut session| {
-                    let committed = self.marker.is_committed(&mut *session);
-                    self.session = committed.is_ok().then_some(session);
-                    committed.map_err(|error| error.to_string())
-                });
+            let looked_up = self.link.connect_until(deadline).and_then(|mut session| {
+                let now = (self.shared.clock)();
+                let is_committed = self.marker.look_up(&mut *session.session, now)?;
+                self.session = Some(session);
+                Ok(is_committed)
+            });
             match looked_up {
                 Ok(is_committed) => {
                     tracing::info!(is_committed, "result of a COMMIT without response found");
                     return Some(is_committed);
                 }
                 Err(error) if Instant::now() >= deadline => {
+                    let error = error_chain(&error);
                     tracing::error!(error, "result of a COMMIT without response is unknown");
                     return None;
                 }
                 Err(error) => {
-                    tracing::debug!(error, "result of a COMMIT without response not found yet");
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "result of a COMMIT without response not found yet");
                     std::thread::sleep(COMMIT_LOOKUP_INTERVAL);
                 }
             }
@@ -400,59 +550,95 @@ impl ServerWorker {
         &mut self,
         job: &mut dyn WriteJob,
         pending: &mut PendingEffects,
-    ) -> (Result<(), StoreError>, RecoveryAction) {
-        let shared = Arc::clone(&self.shared);
-        let mut session = match self.take_session() {
+        deadline: &mut Option<Instant>,
+    ) -> AttemptEnd {
+        let mut session = match self.take_session(deadline) {
             Ok(session) => session,
-            Err(error) => return (Err(error), RecoveryAction::Reconnect),
+            Err(error) => return AttemptEnd::Disconnected(error),
         };
-        let end = self.attempt_on(&mut *session, job, &shared, pending);
-        let mut recovery = session.take_recovery_action();
-        if self.marker.is_lost() && recovery == RecoveryAction::None {
-            recovery = RecoveryAction::Retry;
+        let end = self.attempt_on(&mut *session.session, job, pending);
+        let mut recovery = session.session.take_recovery_action();
+        if matches!(end, AttemptEnd::Unknown(_)) {
+            // The session is closed, so that the server ends its transaction.
+            return end;
         }
-        if recovery == RecoveryAction::Retry {
-            // The server may have rolled back already; a second ROLLBACK is harmless.
-            let _ = session.rollback();
-            let _ = session.take_recovery_action();
+        let is_ended = matches!(end, AttemptEnd::Committed | AttemptEnd::RolledBack(Ok(())));
+        if recovery == RecoveryAction::Retry || (recovery == RecoveryAction::None && !is_ended) {
+            // The server may have rolled back already; a second ROLLBACK is harmless. A session with an
+            // open transaction cannot be used again.
+            if session.session.rollback().is_err() {
+                recovery = RecoveryAction::Reconnect;
+            }
+            let _ = session.session.take_recovery_action();
         }
-        self.session = Some(session);
-        (end, recovery)
+        if recovery != RecoveryAction::Reconnect {
+            self.session = Some(session);
+        }
+        match (end, recovery) {
+            // What was committed is not repeated, whatever happened to the connection.
+            (AttemptEnd::Committed, _) => AttemptEnd::Committed,
+            (AttemptEnd::RolledBack(Err(error)), RecoveryAction::Reconnect) => {
+                AttemptEnd::Disconnected(error)
+            }
+            (AttemptEnd::RolledBack(end), RecoveryAction::Reconnect) => {
+                AttemptEnd::Disconnected(end.err().unwrap_or(StoreError::Closed))
+            }
+            (AttemptEnd::RolledBack(end), RecoveryAction::Retry) => {
+                AttemptEnd::Conflict(end.err().unwrap_or(StoreError::Closed))
+            }
+            (end, _) => end,
+        }
     }
 
     fn attempt_on(
         &mut self,
         session: &mut dyn ServerSession,
         job: &mut dyn WriteJob,
-        shared: &Arc<StoreShared>,
         pending: &mut PendingEffects,
-    ) -> Result<(), StoreError> {
-        let now = (shared.clock)();
-        self.marker.register(session, now)?;
-        session.begin()?;
-        if job.attempt(session, shared, pending) {
-            if let Err(error) = self.marker.write(session, now) {
-                let _ = session.rollback();
-                return Err(error);
-            }
-            pending.in_commit = true;
-            session.commit()
-        } else {
+    ) -> AttemptEnd {
+        let now = (self.shared.clock)();
+        if let Err(error) = self.marker.register(session, now) {
+            return AttemptEnd::RolledBack(Err(error));
+        }
+        if let Err(error) = session.begin() {
+            return AttemptEnd::RolledBack(Err(error));
+        }
+        if !job.attempt(session, &self.shared, pending) {
             *pending = PendingEffects::default();
             // The closure's own error is returned to the caller.
-            session.rollback()
+            return AttemptEnd::RolledBack(session.rollback());
+        }
+        if let Err(error) = self.marker.write(session, now) {
+            let rolled_back = session.rollback();
+            return match rolled_back {
+                Ok(()) if self.marker.is_lost() => AttemptEnd::Conflict(error),
+                _ => AttemptEnd::RolledBack(Err(error)),
+            };
+        }
+        match session.commit() {
+            Ok(()) => AttemptEnd::Committed,
+            Err(error) if session.is_commit_unknown() => AttemptEnd::Unknown(error),
+            Err(error) => AttemptEnd::RolledBack(Err(error)),
         }
     }
 
-    fn connected(&mut self) -> Result<&mut dyn ServerSession, StoreError> {
-        let session = self.take_session()?;
-        Ok(&mut **self.session.insert(session))
+    /// How long a new job may wait for a connection, if the database is known to be down.
+    fn outage_deadline(&self) -> Option<Instant> {
+        self.link.is_down().then(|| Instant::now() + OUTAGE_TIMEOUT)
     }
 
-    fn take_session(&mut self) -> Result<Box<dyn ServerSession>, StoreError> {
+    /// The session of this worker, or a new one if it has none or the others use another server. The
+    /// deadline is set when there is none and a connection is needed.
+    fn take_session(
+        &mut self,
+        deadline: &mut Option<Instant>,
+    ) -> Result<LinkedSession, StoreError> {
         match self.session.take() {
-            Some(session) => Ok(session),
-            None => self.server.connect().map_err(|error| StoreError::Unavailable(Arc::new(error))),
+            Some(session) if self.link.is_current(&session) => Ok(session),
+            _ => {
+                let deadline = deadline.get_or_insert_with(|| Instant::now() + RECOVERY_TIMEOUT);
+                self.link.connect_until(*deadline)
+            }
         }
     }
 }
