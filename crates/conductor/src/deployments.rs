@@ -386,10 +386,7 @@ const fn is_temporary(error: &ConductorError) -> bool {
             reason,
             ProvisionRequestError::Locked { .. } | ProvisionRequestError::NotInThisState { .. }
         ),
-        ConductorError::Limit(_)
-        | ConductorError::Conflict(_)
-        | ConductorError::NotYet(_)
-        | ConductorError::Store(_) => true,
+        ConductorError::Conflict(_) | ConductorError::NotYet(_) | ConductorError::Store(_) => true,
         ConductorError::NoSuchNode(_)
         | ConductorError::PowerRejected(_)
         | ConductorError::Driver { .. }

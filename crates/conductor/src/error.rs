@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use error_chain::error_chain;
-use lifecycle::{ConcurrencyLimitError, PowerRequestError, ProvisionRequestError};
+use lifecycle::{PowerRequestError, ProvisionRequestError};
 
 /// Why a request about a node failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +42,6 @@ pub enum ConductorError {
         /// The reason.
         why: String,
     },
-    /// Too many jobs of this kind are running.
-    #[error(transparent)]
-    Limit(#[from] ConcurrencyLimitError),
     /// An agent's request is rejected.
     #[error("{0}")]
     Agent(String),

@@ -6,13 +6,14 @@ use drivers::{Driver, DriverTarget, RamdiskMode};
 use lifecycle::{
     Explanation, JobContext, PlannedAction, Prerequisite, ProvisionRequest, StepForecast, explain,
 };
-use node_model::{NodeId, Port, PortId, PowerState, Step, StepFlow, Verb};
+use node_model::{NodeId, Port, PortId, PowerState, QueuePosition, Step, StepFlow, Verb};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::error::error_text;
+use crate::job_queue::QueueLoads;
 use crate::node_snapshot::NodeSnapshot;
-use crate::provision::{check_limits, requested_steps, template_steps};
+use crate::provision::{requested_steps, template_steps};
 use crate::{Conductor, ConductorError, available_steps};
 
 /// The number of nodes read in one transaction.
@@ -32,8 +33,14 @@ impl Conductor {
         request: ProvisionRequest,
     ) -> Result<Explanation, ConductorError> {
         let mut explained = Vec::new();
-        let naming = NodeNaming::RealNames;
-        self.explain_batch(vec![id], &request, &Map::new(), naming, &mut explained).await?;
+        let loads = self.store.read(QueueLoads::read).await?;
+        let batch = ExplainedBatch {
+            request: &request,
+            instance_info: &Map::new(),
+            naming: NodeNaming::RealNames,
+            loads: &loads,
+        };
+        self.explain_batch(vec![id], &batch, &mut explained).await?;
         let Some((_, result)) = explained.pop() else {
             return Err(ConductorError::NoSuchNode(id.to_string()));
         };
@@ -53,10 +60,16 @@ impl Conductor {
         instance_info: &Map<String, Value>,
     ) -> Result<Vec<(NodeId, Result<Explanation, ConductorError>)>, ConductorError> {
         let mut explained = Vec::with_capacity(ids.len());
-        for batch in ids.chunks(BATCH_SIZE) {
-            let naming = NodeNaming::Placeholder;
-            self.explain_batch(batch.to_vec(), request, instance_info, naming, &mut explained)
-                .await?;
+        // Read once, so that equal explanations have equal texts.
+        let loads = self.store.read(QueueLoads::read).await?;
+        let batch = ExplainedBatch {
+            request,
+            instance_info,
+            naming: NodeNaming::Placeholder,
+            loads: &loads,
+        };
+        for ids in ids.chunks(BATCH_SIZE) {
+            self.explain_batch(ids.to_vec(), &batch, &mut explained).await?;
             // Explaining is CPU-bound: let other tasks run between batches.
             tokio::task::yield_now().await;
         }
@@ -66,37 +79,36 @@ impl Conductor {
     async fn explain_batch(
         &self,
         ids: Vec<NodeId>,
-        request: &ProvisionRequest,
-        instance_info: &Map<String, Value>,
-        naming: NodeNaming,
+        batch: &ExplainedBatch<'_>,
         explained: &mut Vec<(NodeId, Result<Explanation, ConductorError>)>,
     ) -> Result<(), ConductorError> {
-        let (verb, instance_info, conductor) = (request.verb, instance_info.clone(), self.clone());
+        let &ExplainedBatch { request, instance_info, naming, loads } = batch;
+        let (verb, instance_info) = (request.verb, instance_info.clone());
         let read = move |reader: &mut store::StoreReader<'_>| {
-            let limit_error = match check_limits(&conductor, reader, verb) {
-                Ok(()) => None,
-                Err(ConductorError::Store(error)) => return Err(error),
-                Err(limit) => Some(error_text(&limit)),
-            };
-            let mut nodes: Vec<(NodeSnapshot, Vec<Step>)> = Vec::with_capacity(ids.len());
+            let mut nodes: Vec<(NodeSnapshot, Vec<Step>, Option<QueuePosition>)> =
+                Vec::with_capacity(ids.len());
             for snapshot in NodeSnapshot::read_many(reader, &ids)? {
                 let snapshot = snapshot.with_instance_info(instance_info.clone());
                 let templates = template_steps(reader, &snapshot.node, verb)?;
-                nodes.push((snapshot, templates));
+                let position = reader.queue_position(&snapshot.node)?;
+                nodes.push((snapshot, templates, position));
             }
-            Ok::<_, store::StoreError>((nodes, limit_error))
+            Ok::<_, store::StoreError>(nodes)
         };
-        let (nodes, limit_error) = match naming {
+        let nodes = match naming {
             NodeNaming::RealNames => self.store.read(read).await?,
             NodeNaming::Placeholder => self.store.scan(read).await?,
         };
-        for (mut snapshot, templates) in nodes {
+        for (mut snapshot, templates, position) in nodes {
             match naming {
                 NodeNaming::RealNames => {}
                 NodeNaming::Placeholder => snapshot.node.name = Some(PLACEHOLDER_NAME.to_owned()),
             }
-            let limit_error = limit_error.as_deref();
-            let result = self.explain_one(&snapshot, templates, request, limit_error).await;
+            let mut result = self.explain_one(&snapshot, templates, request).await;
+            if let Ok(explanation) = &mut result {
+                explanation.queue_position = position;
+                loads.add_to(explanation, &self.rules);
+            }
             explained.push((snapshot.node.id, result));
         }
         Ok(())
@@ -107,7 +119,6 @@ impl Conductor {
         snapshot: &NodeSnapshot,
         template_steps: Vec<Step>,
         request: &ProvisionRequest,
-        limit_error: Option<&str>,
     ) -> Result<Explanation, ConductorError> {
         let (node, driver) = (&snapshot.node, snapshot.driver(&self.registry)?);
         let driver_steps = requested_steps(&driver, request.verb);
@@ -119,9 +130,9 @@ impl Conductor {
             StepForecast { is_assumed, ..forecast }
         };
         let mut explanation = explain(node, request, &context, &forecast, &self.rules, self.now());
-        let mut obstacles: Vec<String> = limit_error.map(str::to_owned).into_iter().collect();
         let driver_obstacles = self.driver_obstacles(snapshot, &driver, request).await;
-        obstacles.extend(driver_obstacles.iter().map(|error| error_text(error)));
+        let mut obstacles: Vec<String> =
+            driver_obstacles.iter().map(|error| error_text(error)).collect();
         for planned in &explanation.actions {
             let errors = self.check_prerequisite(snapshot, &driver, planned).await;
             obstacles.extend(errors.iter().map(|error| error_text(error)));
@@ -187,6 +198,14 @@ impl Conductor {
         }
         errors
     }
+}
+
+/// What the batches of nodes that are explained together have in common.
+struct ExplainedBatch<'a> {
+    request: &'a ProvisionRequest,
+    instance_info: &'a Map<String, Value>,
+    naming: NodeNaming,
+    loads: &'a QueueLoads,
 }
 
 /// How texts name nodes.

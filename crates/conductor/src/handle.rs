@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drivers::DriverRegistry;
 use lifecycle::LifecycleSettings;
-use node_model::{Actor, Node, NodeId, Timestamp};
+use node_model::{Actor, JobQueue, Node, NodeId, Timestamp};
 use store::{LeaseOwner, SessionRenewals, Store, StoreClock};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -16,9 +16,10 @@ use uuid::Uuid;
 use crate::agent_log_tail::AgentLogTails;
 use crate::agent_proof::RefusalNotes;
 use crate::error::{ConductorStartError, error_text};
+use crate::job_queue::JobQueueCounters;
 use crate::session::ConductorSession;
 use crate::{
-    ConductorSettings, console_recorder, consoles, deployments, maintenance, membership,
+    ConductorSettings, console_recorder, consoles, deployments, job_queue, maintenance, membership,
     power_sync, scheduler,
 };
 
@@ -46,6 +47,8 @@ pub struct ConductorInner {
     pub(crate) refusal_notes: RefusalNotes,
     /// Wakes the task that runs deployments.
     pub(crate) deployments_changed: Notify,
+    /// Wakes the task that starts queued jobs.
+    pub(crate) job_ended: Notify,
     /// Direct calls that continue after their caller got a response.
     background: Mutex<JoinSet<()>>,
 }
@@ -81,11 +84,22 @@ pub struct ConductorCounters {
     pub power_polls: AtomicU64,
     /// Searches for due nodes.
     pub searches: AtomicU64,
+    deployments: JobQueueCounters,
+    cleanings: JobQueueCounters,
 }
 
 impl ConductorCounters {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The jobs of a queue.
+    #[must_use]
+    pub const fn queue(&self, queue: JobQueue) -> &JobQueueCounters {
+        match queue {
+            JobQueue::Deploy => &self.deployments,
+            JobQueue::Clean => &self.cleanings,
+        }
     }
 }
 
@@ -129,6 +143,7 @@ impl Conductor {
             agent_log_tails: AgentLogTails::default(),
             refusal_notes: RefusalNotes::default(),
             deployments_changed: Notify::new(),
+            job_ended: Notify::new(),
             background: Mutex::default(),
         }))
     }
@@ -158,6 +173,7 @@ impl Conductor {
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
         tasks.spawn(console_recorder::run(self.clone(), stopping.clone()));
         tasks.spawn(deployments::run(self.clone(), stopping.clone()));
+        tasks.spawn(job_queue::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
         Ok(RunningConductor { conductor: self.clone(), stop, tasks, renewals })
     }

@@ -3,9 +3,9 @@
 
 use drivers::Driver;
 use lifecycle::{
-    AvailableSteps, ConcurrencyLimit, JobContext, ProvisionRequest, check_offered_steps,
-    is_deployment, missing_traits, request_power, request_provision, requested_flow,
-    requested_traits, set_maintenance, validated_interfaces,
+    AvailableSteps, JobContext, ProvisionRequest, check_offered_steps, is_deployment,
+    missing_traits, request_power, request_provision, requested_flow, requested_traits,
+    set_maintenance, validated_interfaces,
 };
 use node_model::{Actor, DeployTemplate, Node, NodeId, PowerTarget, Step, Verb};
 use serde_json::{Map, Value};
@@ -184,7 +184,6 @@ fn write_request(
     if let Some(addresses) = bmc_addresses {
         bmc_resolver::store(&mut node, addresses);
     }
-    check_limits(conductor, tx, request.verb)?;
     let driver = conductor
         .registry
         .compose(&node)
@@ -223,18 +222,6 @@ fn store_instance_secrets(
     let mut secrets = tx.reveal(node)?;
     secrets.instance_info.extend(members);
     tx.seal_node(node, secrets)
-}
-
-/// Fails if another job of the verb would exceed the configured limit.
-pub(crate) fn check_limits(
-    conductor: &Conductor,
-    reader: &mut StoreReader<'_>,
-    verb: Verb,
-) -> Result<(), ConductorError> {
-    if let Some(limit) = ConcurrencyLimit::for_verb(verb, &conductor.rules) {
-        limit.check(reader.nodes_in_states(limit.states)?)?;
-    }
-    Ok(())
 }
 
 pub(crate) fn get_node(tx: &mut StoreWriter<'_>, id: NodeId) -> Result<Node, ConductorError> {

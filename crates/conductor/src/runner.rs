@@ -27,7 +27,7 @@ use crate::hash_ring::conductor_of;
 use crate::node_snapshot::{NodeResources, NodeSnapshot};
 use crate::pending_entries::write_pending_entries;
 use crate::session::NodeHold;
-use crate::{Conductor, available_steps, hardware};
+use crate::{Conductor, available_steps, hardware, job_queue};
 
 /// A node that is due for longer is run by any process: the one that monitors it does not do so.
 const MAX_DELAY: Duration = Duration::from_secs(2);
@@ -72,8 +72,17 @@ async fn run_counted(
 enum Round {
     /// Execute this action.
     Act(NodeLease, Box<NodeSnapshot>, Action),
-    /// The node is due at this time, or after an event.
-    Settled(Option<Timestamp>),
+    /// The node waits or is idle.
+    Settled(SettledNode),
+}
+
+/// A node that waits or is idle.
+#[derive(Clone, Copy, Default)]
+struct SettledNode {
+    /// When it is due; `None` if only an event can advance it.
+    due: Option<Timestamp>,
+    /// Whether its job gave back its place in a job queue.
+    place_released: bool,
 }
 
 /// An executed action with its outcome, to be recorded.
@@ -100,9 +109,12 @@ async fn run_until_settled(
     loop {
         let (lease, snapshot, action) = match round {
             Round::Act(lease, snapshot, action) => (lease, snapshot, action),
-            Round::Settled(due) => {
+            Round::Settled(node) => {
                 hold.released();
-                return Ok(due);
+                if node.place_released {
+                    conductor.job_ended.notify_one();
+                }
+                return Ok(node.due);
             }
         };
         hold.claimed(lease);
@@ -180,17 +192,20 @@ async fn begin(
     let store = conductor.store.clone();
     store
         .write(move |tx| {
-            let Some(node) = tx.get(id)? else { return Ok(Round::Settled(None)) };
+            let Some(node) = tx.get(id)? else { return Ok(Round::Settled(SettledNode::default())) };
             if !conductor.can_drive(&node) {
-                return Ok(Round::Settled(None));
+                return Ok(Round::Settled(SettledNode::default()));
             }
             if let Some(until) = reserved_until(&node, &members, conductor.hostname())
                 && tx.now() < until
             {
-                return Ok(Round::Settled(Some(until)));
+                return Ok(Round::Settled(SettledNode {
+                    due: Some(until),
+                    ..SettledNode::default()
+                }));
             }
             let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
-                return Ok(Round::Settled(None));
+                return Ok(Round::Settled(SettledNode::default()));
             };
             let node = report_interrupted(tx, node, &conductor)?;
             decide(&conductor, tx, lease, node, None, PendingEntries::default())
@@ -216,7 +231,9 @@ async fn finish(
     store
         .write(move |tx| {
             let ExecutedAction { lease, action, outcome, results, .. } = &*executed;
-            let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Settled(None)) };
+            let Some(mut node) = tx.get(lease.node)? else {
+                return Ok(Round::Settled(SettledNode::default()));
+            };
             let now = tx.now();
             let progress_before = progress_text(&node).map(str::to_owned);
             write_results(&conductor, tx, &mut node, results)?;
@@ -282,19 +299,29 @@ fn decide(
     mut entries: PendingEntries,
 ) -> Result<Round, store::StoreError> {
     let now = tx.now();
+    let queue_before = node.job_queue;
     let mut result = settle(&mut node, &conductor.rules, now, &mut entries);
-    // The driver's steps are known without a request to the machine, so they need no round.
-    while let SettleResult::Act(action @ Action::ListSteps(flow)) = &result {
-        let outcome = match conductor.registry.compose(&node) {
-            Ok(driver) => match available_steps::of_driver(&driver, *flow) {
-                steps if agent_steps_are_needed(&node, *flow, &steps) => break,
-                steps => ActionOutcome::StepsListed(steps),
-            },
-            Err(error) => ActionOutcome::Failed(ActionFailure::new(error_text(&error))),
-        };
-        entries.append(record(&mut node, action, &outcome, 0, &conductor.rules, now));
+    loop {
+        match &result {
+            SettleResult::NeedsPlace(queue) => {
+                job_queue::start_or_queue(conductor, tx, &mut node, *queue)?
+            }
+            // The driver's steps are known without a request to the machine, so they need no round.
+            SettleResult::Act(action @ Action::ListSteps(flow)) => {
+                let outcome = match conductor.registry.compose(&node) {
+                    Ok(driver) => match available_steps::of_driver(&driver, *flow) {
+                        steps if agent_steps_are_needed(&node, *flow, &steps) => break,
+                        steps => ActionOutcome::StepsListed(steps),
+                    },
+                    Err(error) => ActionOutcome::Failed(ActionFailure::new(error_text(&error))),
+                };
+                entries.append(record(&mut node, action, &outcome, 0, &conductor.rules, now));
+            }
+            SettleResult::Act(_) | SettleResult::Wait(..) | SettleResult::Idle => break,
+        }
         result = settle(&mut node, &conductor.rules, now, &mut entries);
     }
+    let node_queue = node.job_queue;
     write_pending_entries(tx, &mut node, entries, &conductor.actor(), &conductor.owner.hostname)?;
     tx.save_fenced(&mut node, &lease)?;
     let due = match result {
@@ -306,10 +333,11 @@ fn decide(
             return Ok(Round::Act(lease, Box::new(snapshot), action));
         }
         SettleResult::Wait(_, due) => due,
-        SettleResult::Idle => None,
+        SettleResult::Idle | SettleResult::NeedsPlace(_) => None,
     };
     tx.release(&lease)?;
-    Ok(Round::Settled(due))
+    let place_released = queue_before.is_some() && queue_before != node_queue;
+    Ok(Round::Settled(SettledNode { due, place_released }))
 }
 
 /// Applies the changes of a driver call to the node and its tables. Objects that may contain secrets

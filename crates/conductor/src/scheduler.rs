@@ -173,7 +173,7 @@ async fn search(conductor: &Conductor, runners: &mut Runners) -> Duration {
 }
 
 /// The nodes of this conductor's group with one of its drivers.
-fn due_filter(conductor: &Conductor) -> DueFilter {
+pub(crate) fn due_filter(conductor: &Conductor) -> DueFilter {
     let drivers = conductor.registry.hardware_types().map(|driver| driver.name.to_owned());
     DueFilter {
         conductor_group: conductor.settings.conductor_group.clone(),

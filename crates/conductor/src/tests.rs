@@ -12,6 +12,7 @@ mod deployments;
 mod direct_calls;
 mod explain;
 mod inspection_data;
+mod job_queue;
 mod leases;
 mod out_of_band_inspection;
 mod power_polls;
@@ -71,6 +72,21 @@ impl TestConductor {
 
     pub(crate) fn with_settings(settings: ConductorSettings) -> Self {
         Self::build(registry(), settings, inspection::InspectionSettings::default())
+    }
+
+    /// With a limit of concurrent deployments and of concurrent cleanings.
+    pub(crate) fn with_job_limit(limit: u64) -> Self {
+        let mut test = Self::new();
+        test.set_job_limit(limit);
+        test
+    }
+
+    /// Replaces the conductor by one with other limits.
+    pub(crate) fn set_job_limit(&mut self, limit: u64) {
+        let mut parts = parts(&self.store, "here", self.conductor.clock.clone());
+        parts.rules.max_concurrent_deploy = limit;
+        parts.rules.max_concurrent_clean = limit;
+        self.conductor = Conductor::new(parts);
     }
 
     fn build(

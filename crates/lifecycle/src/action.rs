@@ -4,8 +4,8 @@
 use std::fmt;
 
 use node_model::{
-    ActionProgress, Event, InterfaceKind, PowerTarget, Step, StepFlow, Timestamp, UnreachablePeer,
-    Wait, WaitReason,
+    ActionProgress, Event, InterfaceKind, JobQueue, PowerTarget, Step, StepFlow, Timestamp,
+    UnreachablePeer, Wait, WaitReason,
 };
 
 use crate::steps::{AvailableSteps, ReservedStep};
@@ -227,6 +227,8 @@ pub enum Decision {
         /// The reason, for users.
         why: &'static str,
     },
+    /// The job needs a place of this queue before its first action.
+    TakePlace(JobQueue),
     /// The current stage is done: begin the next.
     NextStage,
     /// The current step is done without an action: begin the next.
@@ -250,6 +252,9 @@ pub enum Decision {
 pub enum SettleResult {
     /// Run this action and [`record`](crate::record) its outcome.
     Act(Action),
+    /// Call [`start_queued_job`](crate::start_queued_job) if a place of this queue is free, else
+    /// [`queue_job`](crate::queue_job); then settle again.
+    NeedsPlace(JobQueue),
     /// Leave the node alone until this time, or until an event.
     Wait(WaitReason, Option<Timestamp>),
     /// Leave the node alone.

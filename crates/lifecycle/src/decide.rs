@@ -16,6 +16,7 @@ use crate::boot_attempts::{
     awaited_program, boot_summary, record_abandoned_boot, unconfirmed_boot,
 };
 use crate::enter::enter;
+use crate::job_queue::{needed_place, update_place};
 use crate::pending_entries::PendingEntries;
 use crate::record::{
     begin_wait, clear_agent, fail, fast_track, finish_clean_up, flow_ended, next_stage,
@@ -29,6 +30,18 @@ use crate::{Action, ActionFailure, Decision, LifecycleSettings, SettleResult};
 ///
 /// A job whose decisions do not lead to an action or wait fails.
 pub fn settle(
+    node: &mut Node,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+    entries: &mut PendingEntries,
+) -> SettleResult {
+    update_place(node);
+    let result = settle_or_fail(node, settings, now, entries);
+    update_place(node);
+    result
+}
+
+fn settle_or_fail(
     node: &mut Node,
     settings: &LifecycleSettings,
     now: Timestamp,
@@ -73,6 +86,10 @@ fn settle_bounded(
                     node.wait = None;
                 }
                 return Some(SettleResult::Act(action));
+            }
+            Decision::TakePlace(queue) => {
+                node.due_at = Some(now);
+                return Some(SettleResult::NeedsPlace(queue));
             }
             Decision::Enter { event, why } => transition(node, event, why, settings, now, entries),
             Decision::NextStage => {
@@ -242,6 +259,8 @@ fn decide_working(
         Stage::Prepare | Stage::Plan | Stage::Run | Stage::Finish | Stage::CleanUp => {
             if skips_cleaning(node, work, settings) {
                 Decision::NextStage
+            } else if let Some(queue) = needed_place(node) {
+                Decision::TakePlace(queue)
             } else {
                 stage_action(work).map_or(Decision::NextStage, Decision::Act)
             }
@@ -293,7 +312,12 @@ fn decide_waiting(
     if !work.awaiting {
         return Decision::Enter { event: Event::Resume, why: "the wait is over" };
     }
-    let reason = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.reason);
+    let reason = match node.wait {
+        // Whatever a process of an earlier version stored as the reason.
+        _ if node.queued_at.is_some() => WaitReason::JobQueue,
+        Some(wait) => wait.reason,
+        None => WaitReason::AgentHeartbeat,
+    };
     let scheduled_at =
         node.wait.filter(|_| reason.is_scheduled()).and_then(|wait| wait.next_action_at);
     let mut wait = Wait {
@@ -309,6 +333,9 @@ fn decide_waiting(
     }
     if work.heartbeat_received {
         return decide_after_heartbeat(work);
+    }
+    if reason == WaitReason::JobQueue {
+        return Decision::Wait(wait);
     }
     if reason.is_scheduled() {
         // Earlier versions deleted the time in maintenance: such a job continues at once.
@@ -395,6 +422,7 @@ fn decide_after_deadline(node: &Node, work: &Work, reason: WaitReason) -> Decisi
         | WaitReason::BmcStep
         | WaitReason::WaitStep
         | WaitReason::Hold
+        | WaitReason::JobQueue
         | WaitReason::BmcResponse
         | WaitReason::AgentResponse => format!(
             "Timeout reached while waiting for callback for node {}: no heartbeat from the {}{}; \

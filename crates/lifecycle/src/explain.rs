@@ -6,10 +6,13 @@
 //! not included. Whether the driver could run the actions is checked by the caller, for each of
 //! [`Explanation::actions`].
 
-use node_model::{Event, JournalEvent, Node, StepFlow, Timestamp, Verb, Wait};
+use node_model::{
+    Event, JobQueue, JournalEvent, Node, QueuePosition, StepFlow, Timestamp, Verb, Wait,
+};
 use serde::Serialize;
 
 use crate::decide::settle;
+use crate::job_queue::start_queued_job;
 use crate::pending_entries::PendingEntries;
 use crate::provision_request::{JobContext, ProvisionRequest, request_provision};
 use crate::record::{heartbeat_received, inspection_data_received, record};
@@ -31,6 +34,12 @@ pub struct Explanation {
     /// What the node waits for now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Wait>,
+    /// The position of the job that waits in a queue; set by the caller.
+    #[serde(skip)]
+    pub queue_position: Option<QueuePosition>,
+    /// The queue in which the job may have to wait, and before which entry of `plan`.
+    #[serde(skip)]
+    pub queue: Option<(usize, JobQueue)>,
     /// The actions, in order.
     #[serde(skip)]
     pub actions: Vec<PlannedAction>,
@@ -80,6 +89,8 @@ pub fn explain(
             next_action_at: wait.next_action_at.filter(|_| !node.maintenance),
             ..wait
         }),
+        queue_position: None,
+        queue: None,
         actions: Vec::new(),
     };
     match request_provision(&mut simulated, request, context, settings, now) {
@@ -110,6 +121,10 @@ fn simulate(
         explanation.add_events(&entries);
         match result {
             SettleResult::Idle => return,
+            SettleResult::NeedsPlace(queue) => {
+                explanation.queue = Some((explanation.plan.len(), queue));
+                start_queued_job(node, queue, now);
+            }
             SettleResult::Wait(..) => {
                 let mut entries = PendingEntries::default();
                 let continues = heartbeat_received(node, now)

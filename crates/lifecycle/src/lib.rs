@@ -21,6 +21,7 @@ mod deployment;
 mod diagram;
 mod enter;
 mod explain;
+mod job_queue;
 mod maintenance;
 mod pending_entries;
 mod power;
@@ -40,6 +41,7 @@ pub use deployment::{
 };
 pub use diagram::diagram;
 pub use explain::{Explanation, PlannedAction, StepForecast, explain};
+pub use job_queue::{job_limit, queue_job, start_queued_job, update_place};
 pub use maintenance::set_maintenance;
 pub use pending_entries::{FollowUpChange, PendingEntries, PendingHistoryEntry};
 pub use power::{
@@ -48,10 +50,9 @@ pub use power::{
     request_power,
 };
 pub use provision_request::{
-    ConcurrencyLimit, ConcurrencyLimitError, JobContext, ProvisionRequest, ProvisionRequestError,
-    check_maintenance, check_offered_steps, check_policy, check_verb, is_deployment,
-    missing_traits, request_provision, requested_flow, requested_traits, validated_interfaces,
-    verb_event,
+    JobContext, ProvisionRequest, ProvisionRequestError, check_maintenance, check_offered_steps,
+    check_policy, check_verb, is_deployment, missing_traits, request_provision, requested_flow,
+    requested_traits, validated_interfaces, verb_event,
 };
 pub use record::{
     agent_stopped, clear_agent, fast_track, heartbeat_received, inspection_data_received,

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::deployment::{DEPLOYED_BY_KEY, deployed_by};
 use crate::enter::enter;
+use crate::job_queue::update_place;
 use crate::pending_entries::PendingEntries;
 use crate::record::{clear_agent, fail, fast_track};
 use crate::steps::{
@@ -239,75 +240,6 @@ pub fn missing_traits(node: &Node) -> Vec<String> {
     requested.filter(|name| !node.traits.contains(name)).collect()
 }
 
-/// A limit on the number of nodes in certain states.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConcurrencyLimit {
-    /// The job, for messages.
-    pub job: &'static str,
-    /// The states that count.
-    pub states: &'static [ProvisionState],
-    /// The maximum number of nodes.
-    pub limit: u64,
-    /// The setting with the limit.
-    pub option: &'static str,
-}
-
-/// Too many jobs of a kind are running.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{running} nodes are in {} already, and the limit is {}; retry when some have ended, or raise {}",
-    .limit.job, .limit.limit, .limit.option
-)]
-pub struct ConcurrencyLimitError {
-    /// The limit.
-    pub limit: ConcurrencyLimit,
-    /// The number of nodes in its states.
-    pub running: u64,
-}
-
-impl ConcurrencyLimit {
-    /// The limit that applies to a verb.
-    #[must_use]
-    pub const fn for_verb(verb: Verb, settings: &LifecycleSettings) -> Option<Self> {
-        match verb {
-            Verb::Active | Verb::Deploy | Verb::Rebuild => Some(Self {
-                job: "deployment",
-                states: &[ProvisionState::Deploying, ProvisionState::DeployWait],
-                limit: settings.max_concurrent_deploy,
-                option: "max_concurrent_deploy",
-            }),
-            Verb::Deleted | Verb::Undeploy | Verb::Clean => Some(Self {
-                job: "tear-down or cleaning",
-                states: &[
-                    ProvisionState::Deleting,
-                    ProvisionState::Cleaning,
-                    ProvisionState::CleanWait,
-                ],
-                limit: settings.max_concurrent_clean,
-                option: "max_concurrent_clean",
-            }),
-            Verb::Manage
-            | Verb::Provide
-            | Verb::Inspect
-            | Verb::Abort
-            | Verb::Adopt
-            | Verb::Rescue
-            | Verb::Unrescue
-            | Verb::Unhold
-            | Verb::Service => None,
-        }
-    }
-
-    /// Fails if another job would exceed the limit while `running` nodes are in its states.
-    pub const fn check(self, running: u64) -> Result<(), ConcurrencyLimitError> {
-        if running >= self.limit {
-            Err(ConcurrencyLimitError { limit: self, running })
-        } else {
-            Ok(())
-        }
-    }
-}
-
 /// First check: deployments are rejected on nodes in maintenance, whatever their state.
 pub fn check_maintenance(node: &Node, verb: Verb) -> Result<(), ProvisionRequestError> {
     if is_deployment(verb) && node.maintenance {
@@ -414,6 +346,7 @@ pub fn request_provision(
             None => node.driver_internal_info.remove(DEPLOYED_BY_KEY),
         }
     }
+    update_place(node);
     node.due_at = node.work.is_some().then_some(now);
     Ok(entries)
 }

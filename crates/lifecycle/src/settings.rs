@@ -37,9 +37,9 @@ pub struct LifecycleSettings {
     pub poweroff_in_servicefail: bool,
     /// Whether a machine is powered off when a deployment fails.
     pub power_off_after_deploy_failure: bool,
-    /// The maximum number of concurrent deployments.
+    /// The maximum number of concurrent deployments; more wait in a queue.
     pub max_concurrent_deploy: u64,
-    /// The maximum number of nodes that are torn down or cleaned concurrently.
+    /// The maximum number of nodes that are cleaned concurrently; more wait in a queue.
     pub max_concurrent_clean: u64,
     /// Deploy steps that requests must not contain, as `interface.step`.
     pub disallowed_deploy_steps: Vec<String>,

@@ -17,6 +17,7 @@ mod hardware;
 mod identity;
 mod ids;
 mod interface;
+mod job_queue;
 mod journal;
 mod json;
 mod mac;
@@ -66,6 +67,7 @@ pub use ids::{
     RunbookId, SessionId, UserId, VolumeConnectorId, VolumeTargetId,
 };
 pub use interface::{InterfaceKind, Interfaces};
+pub use job_queue::{JobCounts, JobQueue, QueuePosition};
 pub use journal::{Actor, BmcCall, JournalEntry, JournalEvent, JournalRow};
 pub use json::{JsonArray, JsonObject};
 pub use mac::{Mac, ParseMacError};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    AllocationId, BootProof, ChassisId, Fault, Health, Interfaces, JsonObject, NodeId,
+    AllocationId, BootProof, ChassisId, Fault, Health, Interfaces, JobQueue, JsonObject, NodeId,
     PowerRequest, PowerState, ProvisionState, Step, StepFlow, Timestamp, Wait, Work,
 };
 
@@ -130,6 +130,10 @@ pub struct Node {
     /// When the next action or deadline is due; `None` if only an event can advance the node.
     /// Derived by `lifecycle`.
     pub due_at: Option<Timestamp>,
+    /// The queue of a job that waits in it or was started by it. Derived by `lifecycle`.
+    pub job_queue: Option<JobQueue>,
+    /// Since when the job waits in `job_queue`; `None` once it was started.
+    pub queued_at: Option<Timestamp>,
 }
 
 /// What is known about the ramdisk agent.
@@ -259,6 +263,8 @@ impl Node {
             power_request: None,
             wait: None,
             due_at: None,
+            job_queue: None,
+            queued_at: None,
         }
     }
 

@@ -35,7 +35,7 @@ impl Deadline {
 
 /// Why a node waits, when it acts next, and when the wait fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(from = "StoredWait")]
+#[serde(from = "StoredWait", into = "StoredWait")]
 pub struct Wait {
     /// The reason.
     pub reason: WaitReason,
@@ -43,7 +43,6 @@ pub struct Wait {
     pub deadline: Deadline,
     /// When the next action starts without an event: a poll, a retry, another boot, or the step after
     /// a `wait` step. Always before the deadline; `None` if nothing is done before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_action_at: Option<Timestamp>,
     /// The provision state in which the wait began.
     pub state: ProvisionState,
@@ -60,20 +59,35 @@ impl Wait {
 
 /// The stored form. Earlier versions stored the time of the next action as the deadline; the aliases
 /// are their names.
-#[derive(Deserialize)]
+///
+/// Versions before the job queues cannot read their wait reason. In a rolling upgrade they read such a wait
+/// as a hold, which they leave alone; `queued` distinguishes it.
+#[derive(Serialize, Deserialize)]
 struct StoredWait {
     #[serde(alias = "why")]
     reason: WaitReason,
     #[serde(alias = "until")]
     deadline: Deadline,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     next_action_at: Option<Timestamp>,
     state: ProvisionState,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    queued: bool,
+}
+
+impl From<Wait> for StoredWait {
+    fn from(wait: Wait) -> Self {
+        let Wait { reason, deadline, next_action_at, state } = wait;
+        let queued = reason == WaitReason::JobQueue;
+        let reason = if queued { WaitReason::Hold } else { reason };
+        Self { reason, deadline, next_action_at, state, queued }
+    }
 }
 
 impl From<StoredWait> for Wait {
     fn from(stored: StoredWait) -> Self {
-        let StoredWait { reason, deadline, next_action_at, state } = stored;
+        let StoredWait { reason, deadline, next_action_at, state, queued } = stored;
+        let reason = if queued { WaitReason::JobQueue } else { reason };
         if next_action_at.is_none() && reason.is_scheduled() {
             let next_action_at = deadline.timestamp();
             return Self { reason, deadline: Deadline::Never, next_action_at, state };
@@ -116,10 +130,20 @@ mod tests {
             wait(WaitReason::AgentHeartbeat, Deadline::At(Timestamp(9)), Some(5)),
             wait(WaitReason::BmcStep, Deadline::Never, Some(5)),
             wait(WaitReason::Hold, Deadline::Never, None),
+            wait(WaitReason::JobQueue, Deadline::Never, None),
         ] {
             let text = serde_json::to_string(&wait).unwrap();
             assert_eq!(serde_json::from_str::<Wait>(&text).unwrap(), wait, "{text}");
         }
+    }
+
+    #[test]
+    fn earlier_versions_read_a_queued_job_as_held() {
+        let stored = json!(wait(WaitReason::JobQueue, Deadline::Never, None));
+        assert_eq!(
+            stored,
+            json!({"reason": "hold", "deadline": "Never", "state": "wait call-back", "queued": true})
+        );
     }
 
     #[test]

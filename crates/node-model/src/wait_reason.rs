@@ -24,6 +24,8 @@ named_enum! {
         WaitStep = "wait step",
         /// An operator holds the node until `unhold` or `abort`.
         Hold = "hold",
+        /// As many jobs of this kind run as the configuration allows.
+        JobQueue = "job queue",
         /// The BMC does not respond; the action is retried.
         #[serde(alias = "BMC answer")]
         BmcResponse = "BMC response",
@@ -44,6 +46,7 @@ impl WaitReason {
             Self::InspectionData => "Waiting for inspection data",
             Self::WaitStep => "Running a wait step",
             Self::Hold => "Held by an operator",
+            Self::JobQueue => "Waiting in the job queue",
             Self::BmcResponse => "BMC unreachable",
             Self::AgentResponse => "Agent unreachable",
         }
@@ -65,6 +68,10 @@ impl WaitReason {
             }
             Self::WaitStep => "The job continues by itself.",
             Self::Hold => "“Release hold” or “Abort” ends the hold.",
+            Self::JobQueue => {
+                "As many jobs of this kind run as the configuration allows. This one starts when others \
+                 have ended, oldest first."
+            }
             Self::BmcResponse => {
                 "The request to the BMC is repeated. At the timeout the action fails."
             }
@@ -81,7 +88,7 @@ impl WaitReason {
         match self {
             Self::AgentHeartbeat | Self::InspectionData => "next boot",
             Self::AgentStep | Self::BmcStep => "next poll",
-            Self::WaitStep | Self::Hold => "continues",
+            Self::WaitStep | Self::Hold | Self::JobQueue => "continues",
             Self::BmcResponse | Self::AgentResponse => "next attempt",
         }
     }
@@ -96,7 +103,8 @@ impl WaitReason {
             | Self::BmcStep
             | Self::InspectionData
             | Self::WaitStep
-            | Self::Hold => false,
+            | Self::Hold
+            | Self::JobQueue => false,
         }
     }
 
@@ -111,7 +119,7 @@ impl WaitReason {
             | Self::WaitStep
             | Self::BmcResponse
             | Self::AgentResponse => true,
-            Self::AgentHeartbeat | Self::InspectionData | Self::Hold => false,
+            Self::AgentHeartbeat | Self::InspectionData | Self::Hold | Self::JobQueue => false,
         }
     }
 
@@ -124,6 +132,7 @@ impl WaitReason {
             | Self::InspectionData
             | Self::WaitStep
             | Self::Hold
+            | Self::JobQueue
             | Self::BmcResponse
             | Self::AgentResponse => false,
         }
@@ -138,6 +147,7 @@ impl WaitReason {
             | Self::BmcStep
             | Self::WaitStep
             | Self::Hold
+            | Self::JobQueue
             | Self::BmcResponse
             | Self::AgentResponse => false,
         }

@@ -17,6 +17,7 @@ mod conductor_session;
 mod dhcp_leases;
 mod engine;
 mod error;
+mod job_queues;
 mod journal;
 mod journal_search;
 mod key_ring;

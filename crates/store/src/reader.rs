@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use node_model::{
-    BiosSetting, ConductorInfo, FirmwareComponent, Inventory, Mac, Node, NodeId, ProvisionState,
-    Timestamp,
+    BiosSetting, ConductorInfo, FirmwareComponent, Inventory, Mac, Node, NodeId, Timestamp,
 };
 use uuid::Uuid;
 
@@ -130,14 +129,6 @@ impl StoreReader<'_> {
         let found: Vec<Timestamp> =
             self.query_column(&statement.sql, &statement.params, "nodes", "due_at")?;
         Ok(found.first().copied())
-    }
-
-    /// Number of nodes in one of `states`.
-    pub fn nodes_in_states(&mut self, states: &[ProvisionState]) -> Result<u64, StoreError> {
-        let sql = "SELECT COUNT(*) FROM nodes".to_owned();
-        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
-        statement.in_list("provision_state", states.iter().map(ColumnType::bind));
-        self.query_count(&statement.sql, &statement.params, "nodes")
     }
 
     /// Number of nodes per shard; nodes without a shard come first, under `None`.
@@ -285,7 +276,7 @@ impl StoreReader<'_> {
         Ok(values)
     }
 
-    fn query_count(
+    pub(crate) fn query_count(
         &mut self,
         sql: &str,
         params: &[SqlParam<'_>],

@@ -63,6 +63,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::new(14, "DHCP leases", DHCP_LEASES),
     Migration::new(15, "commit markers", COMMIT_MARKERS),
     Migration::new(16, "conductor sessions", CONDUCTOR_SESSIONS),
+    Migration::new(17, "job queues", JOB_QUEUES),
 ];
 
 impl Migration {
@@ -357,6 +358,13 @@ const COMMIT_MARKERS: &[&str] = &[
 const CONDUCTOR_SESSIONS: &[&str] = &[
     "ALTER TABLE conductors ADD COLUMN renewals {int} NOT NULL DEFAULT 0",
     "ALTER TABLE conductors ADD COLUMN renewing_run {uuid}",
+];
+
+/// `queued_at` is NULL for jobs that were started.
+const JOB_QUEUES: &[&str] = &[
+    "ALTER TABLE nodes ADD COLUMN job_queue {key}",
+    "ALTER TABLE nodes ADD COLUMN queued_at {int}",
+    "CREATE INDEX nodes_job_queue ON nodes (job_queue, queued_at) {where job_queue}",
 ];
 
 const IDENTITY_TABLES: &[&str] = &[

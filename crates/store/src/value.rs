@@ -6,7 +6,7 @@
 
 use node_model::{
     AgentInfo, AgentLogKind, AllocationState, AuditOutcome, DeploymentState, Fault, Health,
-    IdentitySource, JsonArray, JsonObject, LeaseEndAction, Mac, PowerRequest, PowerState,
+    IdentitySource, JobQueue, JsonArray, JsonObject, LeaseEndAction, Mac, PowerRequest, PowerState,
     ProvisionState, RunbookStep, Secret, Sensitive, Severity, TemplateStep, Timestamp, UserKind,
     Wait, Work,
 };
@@ -264,7 +264,7 @@ macro_rules! named_fields {
     )*};
 }
 named_fields! {
-    AllocationState AuditOutcome DeploymentState Fault Health AgentLogKind IdentitySource LeaseEndAction
+    AllocationState AuditOutcome DeploymentState Fault Health AgentLogKind IdentitySource JobQueue LeaseEndAction
     PowerState ProvisionState Severity UserKind
 }
 

@@ -7,7 +7,7 @@ use http::Method;
 use ironic_wire::{ApiVersion, ProvisionBody, WireError, parse_fields, parse_object};
 use lifecycle::Explanation;
 use lifecycle::ProvisionRequest;
-use node_model::{Node, NodeId, Verb, Wait};
+use node_model::{Node, NodeId, QueuePosition, Verb, Wait};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -187,20 +187,29 @@ fn explanation_response(verb: Verb, explanation: Explanation) -> ApiResponse {
         "obstacles": explanation.obstacles,
         "plan": explanation.plan,
         "ends_in": explanation.ends_in,
-        "waiting": explanation.waiting.map(wait_json),
+        "waiting": explanation.waiting.map(|wait| wait_json(wait, explanation.queue_position)),
     });
     ApiResponse::ok_value(&body)
 }
 
 /// Reason and times of a wait: `until` is when it fails, `next_action_at` when the next poll, retry or
-/// boot starts. Both are null if only an event ends it.
-fn wait_json(wait: Wait) -> Value {
-    json!({
+/// boot starts. Both are null if only an event ends it. `queue` is the position of a queued job.
+fn wait_json(wait: Wait, queued: Option<QueuePosition>) -> Value {
+    let mut json = json!({
         "reason": wait.reason.as_str(),
         "until": wait.deadline.timestamp().map(|at| at.to_string()),
         "next_action_at": wait.next_action_at.map(|at| at.to_string()),
         "state": wait.state.as_str(),
-    })
+    });
+    if let Some(QueuePosition { queue, position, length, since }) = queued {
+        json["queue"] = json!({
+            "name": queue.as_str(),
+            "position": position,
+            "length": length,
+            "since": since.to_string(),
+        });
+    }
+    json
 }
 
 #[cfg(test)]

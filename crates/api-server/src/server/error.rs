@@ -94,9 +94,7 @@ impl From<conductor::ConductorError> for ApiError {
             | ConductorError::Invalid { .. }
             | ConductorError::Agent(_)
             | ConductorError::Inspection(_) => WireError::invalid(message).into(),
-            ConductorError::Limit(_) | ConductorError::NotYet(_) => {
-                WireError::unavailable(message).into()
-            }
+            ConductorError::NotYet(_) => WireError::unavailable(message).into(),
             ConductorError::Conflict(_) => WireError::conflict(message).into(),
         }
     }

@@ -257,15 +257,3 @@ async fn explanations_of_many_nodes_have_no_names() {
         assert!(obstacles[0].starts_with(expected), "{obstacles:?}");
     }
 }
-
-#[tokio::test]
-async fn concurrency_limit_is_an_obstacle() {
-    let test = TestConductor::new();
-    for _ in 0..50 {
-        test.insert_node(ProvisionState::Cleaning, json!({})).await;
-    }
-    let id = test.insert_node(ProvisionState::Active, json!({})).await;
-    let explained = explain(&test, id, Verb::Deleted).await;
-    let rejection = test.conductor.provision(id, request(Verb::Deleted)).await.unwrap_err();
-    assert_eq!(explained.obstacles, [rejection.to_string()]);
-}

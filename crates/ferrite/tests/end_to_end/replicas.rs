@@ -64,6 +64,45 @@ fn a_wrong_clock_is_reported_at_the_start() {
     }
 }
 
+/// The queue is in the database: what the killed process queued, the other starts, and no deployment is refused.
+#[test]
+fn queued_deployments_continue_when_a_process_is_killed() {
+    const LIMIT: usize = 3;
+    for variable in SERVER_VARIABLES {
+        let Some(database) = EndToEndDatabase::create(variable) else { continue };
+        let (first_home, second_home) = (TestHome::new(), TestHome::new());
+        let serve = |home: &TestHome, host: &str| {
+            let mut command = server_command(home, host, &database.url);
+            command.env("FERRITE_LIFECYCLE__MAX_CONCURRENT_DEPLOY", LIMIT.to_string());
+            ServerProcess::start(&mut command, &home.path("log"))
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let one = serve(&first_home, "one");
+        share_key(&first_home, &second_home);
+        let two = serve(&second_home, "two");
+        let mut clients = [one.client(), two.client()];
+        let nodes: Vec<String> = (0..NODES).map(|n| enrol(&mut clients[n % 2], n)).collect();
+        for (verb, state) in [("manage", "manageable"), ("provide", "available")] {
+            request_all(&mut clients, &nodes, verb);
+            wait_for_all(&mut clients[0], &nodes, state);
+        }
+        for (number, node) in nodes.iter().enumerate() {
+            let path = format!("/v1/nodes/{node}/states/provision");
+            let body = json!({"target": "active"});
+            let response = clients[number % 2].send_json("PUT", &path, Some(&body)).unwrap();
+            assert_eq!(response.status, 202, "{}", response.text());
+        }
+        one.kill().unwrap();
+        wait_for_all(&mut clients[1], &nodes, "active");
+        let is_queued = |node: &String, client: &mut ProbeClient| {
+            let timeline = journal::timeline(client, node).unwrap();
+            timeline.iter().any(|entry| entry["event"]["reason"] == "job queue")
+        };
+        let queued = nodes.iter().filter(|node| is_queued(node, &mut clients[1])).count();
+        assert!(queued > 0, "no deployment was queued");
+    }
+}
+
 fn run_with_two_servers(variable: &str, second_clock: HostClock) {
     let Some(database) = EndToEndDatabase::create(variable) else { return };
     let (first_home, second_home) = (TestHome::new(), TestHome::new());

@@ -3,11 +3,13 @@
 
 use lifecycle::{
     Action, ActionOutcome, FollowUpChange, PendingEntries, SettleResult, StateClass, StepForecast,
-    confirm_boot, default_target, heartbeat_received, inspection_data_received, next_state, record,
-    request_power, request_provision, set_maintenance, settle, state_class,
+    confirm_boot, default_target, heartbeat_received, inspection_data_received, next_state,
+    queue_job, record, request_power, request_provision, set_maintenance, settle, start_queued_job,
+    state_class,
 };
 use node_model::{
-    JournalEvent, PowerRequest, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason,
+    JobQueue, JournalEvent, PowerRequest, PowerTarget, ProvisionState, Step, Timestamp, Verb,
+    WaitReason,
 };
 use proptest::prelude::*;
 
@@ -29,6 +31,8 @@ enum TestEvent {
     Maintenance(bool),
     /// Chooses the outcome of the next action.
     Outcome(usize),
+    /// A place in the queue of the job becomes free.
+    FreePlace,
     /// The process dies between running and recording an action: the action is repeated.
     Crash,
 }
@@ -43,6 +47,7 @@ fn test_event() -> impl Strategy<Value = TestEvent> {
         2 => (0i64..4000).prop_map(TestEvent::Time),
         1 => any::<bool>().prop_map(TestEvent::Maintenance),
         4 => (0usize..8).prop_map(TestEvent::Outcome),
+        1 => Just(TestEvent::FreePlace),
         1 => Just(TestEvent::Crash),
     ]
 }
@@ -142,6 +147,16 @@ impl PropertyTest {
             self.check_entries(&entries);
             let action = match result {
                 SettleResult::Act(action) => action,
+                SettleResult::NeedsPlace(queue) => {
+                    // One of four outcomes also finds the queue full.
+                    if self.outcome == 3 {
+                        queue_job(&mut self.harness.node, queue, self.harness.now);
+                        self.outcome = 0;
+                    } else {
+                        start_queued_job(&mut self.harness.node, queue, self.harness.now);
+                    }
+                    continue;
+                }
                 SettleResult::Wait(reason, due) => {
                     let power = self.harness.node.power_request.as_ref();
                     if let Some(retry) = power.and_then(|request| request.retry.as_ref()) {
@@ -272,6 +287,13 @@ impl PropertyTest {
             TestEvent::Maintenance(on) => {
                 set_maintenance(&mut self.harness.node, on.then_some(None), now);
             }
+            TestEvent::FreePlace => {
+                if let (Some(queue), Some(_)) =
+                    (self.harness.node.job_queue, self.harness.node.queued_at)
+                {
+                    assert!(start_queued_job(&mut self.harness.node, queue, now));
+                }
+            }
             TestEvent::Outcome(how) => self.outcome = *how,
             TestEvent::Crash => self.crash = true,
         }
@@ -292,6 +314,10 @@ impl PropertyTest {
         if node.work.as_ref().is_some_and(|work| work.awaiting) {
             assert!(node.wait.is_some(), "a job waits without a reason");
         }
+        let queue = node.work.as_ref().and_then(|work| JobQueue::of(work.kind));
+        assert!(node.job_queue.is_none() || node.job_queue == queue, "{:?}", node.job_queue);
+        let is_queued = node.wait.is_some_and(|wait| wait.reason == WaitReason::JobQueue);
+        assert_eq!(node.queued_at.is_some(), is_queued, "{:?}", node.wait);
         let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
         let work = node.work.as_ref().and_then(|work| work.retry.as_ref());
         if let Some(retry) = power.or(work) {
@@ -309,7 +335,8 @@ impl PropertyTest {
                 // A job must not wait forever, and must not time out in maintenance.
                 let due = if node.maintenance { None } else { wait.due_at() };
                 assert_eq!(node.due_at, due, "{wait:?}");
-                assert!(node.due_at.is_some() || node.maintenance, "{wait:?} without an end");
+                let has_end = node.due_at.is_some() || node.maintenance || is_queued;
+                assert!(has_end, "{wait:?} without an end");
             }
             StateClass::Held => {
                 assert!(node.work.is_some(), "{state} without a job");

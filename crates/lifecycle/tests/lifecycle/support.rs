@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use lifecycle::{
     Action, ActionFailure, ActionOutcome, AvailableSteps, FollowUpChange, JobContext,
     LifecycleSettings, PendingEntries, ProvisionRequest, ProvisionRequestError, SettleResult,
-    record, request_provision, settle,
+    queue_job, record, request_provision, settle, start_queued_job,
 };
 use node_model::{
-    ActionProgress, Actor, AvailableStep, BootMethod, JournalEvent, JsonObject, Node, NodeId,
-    ProvisionState, Step, StepFlow, Timestamp, UnreachablePeer, Verb,
+    ActionProgress, Actor, AvailableStep, BootMethod, JobQueue, JournalEvent, JsonObject, Node,
+    NodeId, ProvisionState, Step, StepFlow, Timestamp, UnreachablePeer, Verb,
 };
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub(crate) struct JobHarness {
     pub(crate) settings: LifecycleSettings,
     pub(crate) now: Timestamp,
     pub(crate) transcript: String,
+    /// Whether jobs have to wait in their queue.
+    pub(crate) queue_is_full: bool,
     outcomes: Vec<(&'static str, ActionOutcome)>,
 }
 
@@ -77,6 +79,7 @@ impl JobHarness {
             now: Timestamp::from_secs(1_000_000),
             transcript: String::new(),
             outcomes: Vec::new(),
+            queue_is_full: false,
         }
     }
 
@@ -117,6 +120,7 @@ impl JobHarness {
             self.log(&entries);
             match result {
                 SettleResult::Act(action) => self.act(&action),
+                SettleResult::NeedsPlace(queue) => self.take_place(queue),
                 SettleResult::Wait(..) | SettleResult::Idle => return self,
             }
         }
@@ -130,10 +134,20 @@ impl JobHarness {
             match settle(&mut self.node, &self.settings, self.now, &mut entries) {
                 SettleResult::Act(action) if action.to_string() == name => return action,
                 SettleResult::Act(action) => self.act(&action),
+                SettleResult::NeedsPlace(queue) => self.take_place(queue),
                 SettleResult::Wait(..) | SettleResult::Idle => break,
             }
         }
         panic!("the job does not reach \"{name}\":\n{}", self.transcript);
+    }
+
+    /// Starts the job, or queues it if `queue_is_full`.
+    fn take_place(&mut self, queue: JobQueue) {
+        if self.queue_is_full {
+            queue_job(&mut self.node, queue, self.now);
+        } else {
+            assert!(start_queued_job(&mut self.node, queue, self.now), "{}", self.transcript);
+        }
     }
 
     fn act(&mut self, action: &Action) {

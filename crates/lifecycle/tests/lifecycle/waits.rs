@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waits: their reasons, the time of the next action and the deadline, also in maintenance.
 
-use lifecycle::{ActionOutcome, AvailableSteps, record};
+use lifecycle::{ActionOutcome, AvailableSteps, record, start_queued_job};
 use node_model::{
-    AvailableStep, Deadline, JournalEvent, ProvisionState, Step, Timestamp, Verb, Wait, WaitReason,
+    AvailableStep, Deadline, JobQueue, JournalEvent, ProvisionState, Step, Timestamp, Verb, Wait,
+    WaitReason,
 };
 
 use crate::support::{
@@ -150,4 +151,82 @@ fn wait_for_the_agent_has_a_next_boot_and_a_timeout() {
     let expected = (WaitReason::AgentHeartbeat, Some(at(600)), Deadline::At(at(1800)));
     assert_eq!(summary(&harness), expected);
     assert_eq!(harness.node.due_at, Some(at(600)));
+}
+
+#[test]
+fn queued_deployment_starts_when_a_place_is_free() {
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    harness.queue_is_full = true;
+    harness.request(Verb::Active, &[]).later_if_due(100_000);
+    assert_eq!(harness.node.provision_state, ProvisionState::DeployWait, "{}", harness.end());
+    assert_eq!(summary(&harness), (WaitReason::JobQueue, None, Deadline::Never));
+    assert_eq!(harness.node.queued_at, Some(at(0)));
+    assert!(!harness.transcript.contains("prepare"), "{}", harness.transcript);
+    let now = harness.now;
+    assert!(!start_queued_job(&mut harness.node, JobQueue::Clean, now), "the other queue");
+    assert!(start_queued_job(&mut harness.node, JobQueue::Deploy, now));
+    assert!(!start_queued_job(&mut harness.node, JobQueue::Deploy, now), "it runs already");
+    harness.run();
+    assert_eq!(harness.node.provision_state, ProvisionState::Active, "{}", harness.end());
+    assert_eq!((harness.node.job_queue, harness.node.queued_at), (None, None));
+}
+
+#[test]
+fn tear_down_is_not_queued_but_the_cleaning_after_it_is() {
+    let mut harness = JobHarness::new(ProvisionState::Active);
+    harness.queue_is_full = true;
+    harness.request(Verb::Deleted, &[]);
+    assert!(harness.transcript.contains("tear down"), "{}", harness.transcript);
+    assert_eq!(harness.node.provision_state, ProvisionState::CleanWait, "{}", harness.end());
+    assert_eq!(harness.node.job_queue, Some(JobQueue::Clean));
+}
+
+#[test]
+fn aborted_job_leaves_the_queue() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
+    harness.queue_is_full = true;
+    harness.request(Verb::Provide, &[]).request(Verb::Abort, &[]);
+    assert_eq!(harness.node.provision_state, ProvisionState::CleanFail, "{}", harness.end());
+    assert_eq!((harness.node.job_queue, harness.node.queued_at), (None, None));
+}
+
+#[test]
+fn undeployed_node_leaves_the_queue_of_deployments() {
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    harness.queue_is_full = true;
+    harness.request(Verb::Active, &[]);
+    harness.queue_is_full = false;
+    harness.request(Verb::Deleted, &[]);
+    assert_eq!(harness.node.provision_state, ProvisionState::Available, "{}", harness.end());
+    assert_eq!(harness.node.job_queue, None);
+}
+
+/// Versions without queues read the wait of a queued job as a hold, and store it so.
+#[test]
+fn queued_job_remains_queued_if_an_earlier_version_changed_its_wait() {
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    harness.queue_is_full = true;
+    harness.request(Verb::Active, &[]);
+    let wait = harness.node.wait.as_mut().unwrap();
+    (wait.reason, wait.deadline) = (WaitReason::Hold, Deadline::At(at(1800)));
+    harness.node.due_at = Some(at(1800));
+    harness.later_if_due(2000);
+    assert_eq!(summary(&harness), (WaitReason::JobQueue, None, Deadline::Never));
+    assert_eq!(harness.node.due_at, None);
+}
+
+#[test]
+fn job_that_an_earlier_version_started_is_counted() {
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    harness.request(Verb::Active, &[]);
+    assert_eq!(harness.node.provision_state, ProvisionState::Active, "{}", harness.end());
+    assert_eq!(harness.node.job_queue, None);
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    let hold = Step::new("deploy", "hold", 110);
+    harness.request(Verb::Active, &[hold]);
+    assert_eq!(harness.node.provision_state, ProvisionState::DeployHold, "{}", harness.end());
+    assert_eq!(harness.node.job_queue, Some(JobQueue::Deploy));
+    harness.node.job_queue = None;
+    harness.run();
+    assert_eq!(harness.node.job_queue, Some(JobQueue::Deploy));
 }

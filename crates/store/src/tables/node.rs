@@ -39,6 +39,8 @@ columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp
     UpdatedAt "updated_at" updated_at;
     ProvisionUpdatedAt "provision_updated_at" provision_updated_at;
     DueAt "due_at" due_at;
+    JobQueue "job_queue" job_queue;
+    QueuedAt "queued_at" queued_at;
     Reservation "reservation" (saved_elsewhere reservation);
     TargetPowerState "target_power_state" target_power_state;
     TargetProvisionState "target_provision_state" target_provision_state;
@@ -85,7 +87,7 @@ columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp
     Sealed "sealed" sealed;
 }, indexed &[
     "name", "instance_uuid", "provision_state", "owner", "lessee", "chassis_uuid", "parent_node",
-    "due_at",
+    "due_at", "job_queue", "queued_at",
 ]);
 resource!(
     Node,

@@ -316,8 +316,6 @@ fn counts_and_iterates_nodes(db: &TestDatabase) {
         assert_eq!(r.next_due_after(Timestamp(30), &all)?, None);
         assert_eq!(r.next_due_after(Timestamp(10), &all)?, Some(Timestamp(20)));
         assert_eq!(r.next_due_after(Timestamp(99), &east)?, None);
-        assert_eq!(r.nodes_in_states(&[ProvisionState::Active, ProvisionState::Available])?, 2);
-        assert_eq!(r.nodes_in_states(&[])?, 0);
         let shard = |name: &str| Some(name.to_owned());
         assert_eq!(r.shards()?, [(None, 6), (shard("s1"), 1), (shard("s2"), 1)]);
         let select = Columns::only(&[NodeColumn::Name]);

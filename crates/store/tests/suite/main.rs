@@ -15,6 +15,7 @@ mod corrupt_values;
 mod dhcp_leases;
 mod failover;
 mod identity;
+mod job_queues;
 mod journal;
 mod key_rotation;
 mod kill;

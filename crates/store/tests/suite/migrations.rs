@@ -327,6 +327,13 @@ fn drop_newer_tables(db: &TestDatabase) {
 
 /// Reverts the migrations from 13 on.
 pub(crate) fn drop_key_tables(db: &TestDatabase) {
+    db.sql(match db.kind {
+        EngineKind::Sqlite | EngineKind::Postgres => "DROP INDEX nodes_job_queue",
+        EngineKind::MariaDb => "DROP INDEX nodes_job_queue ON nodes",
+    });
+    for column in ["job_queue", "queued_at"] {
+        db.sql(&format!("ALTER TABLE nodes DROP COLUMN {column}"));
+    }
     for column in ["renewals", "renewing_run"] {
         db.sql(&format!("ALTER TABLE conductors DROP COLUMN {column}"));
     }

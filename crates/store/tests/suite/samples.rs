@@ -5,9 +5,9 @@ use node_model::{
     Actor, AgentInfo, Allocation, AllocationId, AllocationState, BiosSetting, BootAttempts,
     BootMethod, Chassis, ChassisId, Deadline, DeployTemplate, DeployTemplateId, Fault,
     FirmwareComponent, Health, HistoryEntry, HistoryId, InspectionRule, InterfaceKind, Inventory,
-    JournalEntry, JournalEvent, JsonArray, JsonObject, Mac, Node, NodeId, Port, PortId, Portgroup,
-    PortgroupId, PowerRequest, PowerState, PowerTarget, ProvisionState, Retry, RuleId, Runbook,
-    RunbookId, RunbookStep, Sensitive, Severity, Stage, Step, TemplateStep, Timestamp,
+    JobQueue, JournalEntry, JournalEvent, JsonArray, JsonObject, Mac, Node, NodeId, Port, PortId,
+    Portgroup, PortgroupId, PowerRequest, PowerState, PowerTarget, ProvisionState, Retry, RuleId,
+    Runbook, RunbookId, RunbookStep, Sensitive, Severity, Stage, Step, TemplateStep, Timestamp,
     VolumeConnector, VolumeConnectorId, VolumeTarget, VolumeTargetId, Wait, WaitReason, Work,
     WorkKind,
 };
@@ -151,6 +151,8 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             state: ProvisionState::DeployWait,
         }),
         due_at: Some(Timestamp(12)),
+        job_queue: Some(JobQueue::Deploy),
+        queued_at: Some(Timestamp(13)),
     };
     for kind in InterfaceKind::ALL {
         node.interfaces.set(*kind, Some(&format!("{kind}-implementation")));

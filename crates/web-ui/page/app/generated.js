@@ -89,6 +89,12 @@ export const WAIT_REASONS = /** @type {const} */ ({
     explanation: "“Release hold” or “Abort” ends the hold.",
     nextAction: "continues",
   },
+  "job queue": {
+    title: "Waiting in the job queue",
+    explanation:
+      "As many jobs of this kind run as the configuration allows. This one starts when others have ended, oldest first.",
+    nextAction: "continues",
+  },
   "BMC response": {
     title: "BMC unreachable",
     explanation: "The request to the BMC is repeated. At the timeout the action fails.",
