@@ -7,7 +7,8 @@ import { checkPage, screenshot } from "./support/browser.js";
 import { useFixture } from "./support/fixture.js";
 import { provisionAll, waitFor } from "./support/server.js";
 
-const fixture = useFixture({}, async ({ server }) => {
+const config = "[lifecycle]\nmax_concurrent_deploy = 1\n";
+const fixture = useFixture({ config }, async ({ server }) => {
   await server.simulate(8, { speed: 8 });
   await provisionAll(
     server.request,
@@ -252,4 +253,25 @@ test("shows journal events of an unknown kind as they arrive", async () => {
   );
   await page.goto(`${server.url}/ui/machines/r01-u05`);
   await page.locator(".entry").filter({ hasText: "from_a_newer_server" }).waitFor();
+});
+
+test("shows the position of a queued deployment", async () => {
+  const { request } = fixture.server;
+  const deploy = (name, body) =>
+    request("PUT", `/v1/nodes/${name}/states/provision`, { target: "active", ...body });
+  const hold = { interface: "deploy", step: "hold", args: {}, priority: 110 };
+  await deploy("r01-u07", { deploy_steps: [hold] });
+  await waitFor("the first deployment is held", async () => {
+    return (await getNode("r01-u07")).provision_state === "deploy hold";
+  });
+  await deploy("r01-u08");
+  const page = await open("r01-u08");
+  await page
+    .locator("[data-queue-position]")
+    .filter({ hasText: "position 1 of 1 (deploy)" })
+    .waitFor();
+  await checkPage(page, "queued deployment");
+  await screenshot(page, "machine-queued");
+  await request("PUT", "/v1/nodes/r01-u07/states/provision", { target: "unhold" });
+  await page.locator('[data-provision-state="active"]').waitFor();
 });

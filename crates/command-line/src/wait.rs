@@ -377,6 +377,8 @@ impl NodeWaiter {
 /// What a node waits for.
 pub(crate) struct WaitDescription {
     reason: String,
+    /// The position in a job queue.
+    position: Option<String>,
     /// When the wait fails.
     deadline: Option<String>,
     /// When the next poll, retry or boot starts.
@@ -395,14 +397,22 @@ pub(crate) async fn fetch_wait_description(
     let time = |field: &str| waiting[field].as_str().map(str::to_owned);
     Ok(Some(WaitDescription {
         reason: why.replace('_', " "),
+        position: queue_position(waiting),
         deadline: time("until"),
         next_action_at: time("next_action_at"),
     }))
 }
 
+/// The position of a job that waits in a queue, from the wait of an explanation.
+pub(crate) fn queue_position(waiting: &Value) -> Option<String> {
+    let queue = &waiting["queue"];
+    let (position, length) = (queue["position"].as_u64()?, queue["length"].as_u64()?);
+    Some(format!("position {position} of {length}"))
+}
+
 impl WaitDescription {
-    /// A text that does not change during the wait: without the next action, which changes with every
-    /// poll and attempt.
+    /// A text that does not change during the wait: without the position in a queue, and without the next action,
+    /// which changes with every poll and attempt.
     fn without_time_left(self) -> String {
         self.format(|until| timestamps::timestamp_cell(&Value::from(until)).text)
     }
@@ -411,6 +421,9 @@ impl WaitDescription {
     pub(crate) fn with_time_left(mut self) -> String {
         let now = SystemTime::now();
         let next = self.next_action_at.take();
+        if let Some(position) = self.position.take() {
+            self.reason = format!("{}, {position}", self.reason);
+        }
         let text = self.format(|until| timestamps::with_time_left(until, now));
         match next {
             Some(next) => {

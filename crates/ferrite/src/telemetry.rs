@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use conductor::{Conductor, ConductorCounters};
+use node_model::{JobCounts, JobQueue};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -125,7 +126,22 @@ impl Collector for ConductorMetrics {
             None,
             MetricType::Gauge,
         )?;
-        gauge.encode(metric)
+        gauge.encode(metric)?;
+        let mut metric = encoder.encode_descriptor(
+            "jobs",
+            "Jobs of limited queues that run or wait, of all processes",
+            None,
+            MetricType::Gauge,
+        )?;
+        for &queue in JobQueue::ALL {
+            let JobCounts { running, queued } = counters.queue(queue).get();
+            for (state, count) in [("running", running), ("queued", queued)] {
+                let labels = [("queue", queue.as_str()), ("state", state)];
+                let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+                gauge.encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 }
 

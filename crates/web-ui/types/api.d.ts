@@ -193,6 +193,17 @@ interface Explanation {
   obstacles: string[];
   plan: string[];
   ends_in?: string;
+  /** What the node waits for now. */
+  waiting?: { reason: string; queue?: JobQueuePosition } | null;
+}
+
+/** The position of a job in its queue. */
+interface JobQueuePosition {
+  /** The name of the queue. */
+  name: string;
+  position: number;
+  /** The number of jobs in the queue. */
+  length: number;
 }
 
 /** The model of the machine page, and its value once the node is loaded. */

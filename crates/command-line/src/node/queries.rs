@@ -219,7 +219,10 @@ fn format_explanation(
             time.map(|time| format!(", {name} {time}")).unwrap_or_default()
         };
         let (until, next) = (time("until", "until"), time("next_action_at", "next action at"));
-        text.push_str(&format!("  currently waiting for {}{until}{next}\n", why.replace('_', " ")));
+        let position = wait::queue_position(&explained["waiting"]);
+        let position = position.map(|position| format!(", {position}")).unwrap_or_default();
+        let why = why.replace('_', " ");
+        text.push_str(&format!("  currently waiting for {why}{position}{until}{next}\n"));
     }
     text
 }

@@ -6,6 +6,7 @@
 
 mod common_commands;
 mod invalid_input;
+mod job_queue;
 mod lost_responses;
 mod snapshot_mask;
 mod stock_ironic;

@@ -10,6 +10,7 @@ import { State, isBusy, isFailed } from "../states.js";
 import { date, duration, useEverySecond } from "../times.js";
 import { describeWait, waitTimes } from "../wait_reasons.js";
 import { Actions } from "./actions.js";
+import { QueuePosition } from "./queue_position.js";
 import { currentJobStart, currentStep } from "./timeline/entries.js";
 
 /** The fault of a node whose BMC does not respond. */
@@ -75,7 +76,8 @@ function StateTile({ value: { node, row, entries } }) {
     ${
       wait &&
       html`<p class="waiting"><${Icon} name="clock" /><span>
-      ${wait}${times ? html`: <strong class="number" data-countdown>${times}</strong>` : ""}</span></p>
+      ${wait}${times ? html`: <strong class="number" data-countdown>${times}</strong>` : ""}
+      ${row?.wait_reason === "job queue" && html`<${QueuePosition} uuid=${node.uuid} />`}</span></p>
       <p class="faint">${explanation}</p>`
     }
     ${!wait && !step && !busy && html`<p class="faint">${hint}</p>`}
