@@ -19,7 +19,11 @@ pub fn set_maintenance(
         node.fault = None;
     }
     // Callback timeouts do not apply in maintenance, so the deadline must be computed again.
-    if node.work.is_some() && state_class(node.provision_state) == StateClass::Waiting {
+    let has_deadline =
+        node.work.is_some() && state_class(node.provision_state) == StateClass::Waiting;
+    // A restored node has unfinished work that is not due until maintenance ends.
+    let is_held = (node.work.is_some() || node.power_request.is_some()) && node.due_at.is_none();
+    if has_deadline || (is_held && !node.maintenance) {
         node.due_at = Some(now);
     }
     let mut entries = PendingEntries::default();

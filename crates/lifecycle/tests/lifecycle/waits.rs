@@ -230,3 +230,20 @@ fn job_that_an_earlier_version_started_is_counted() {
     harness.run();
     assert_eq!(harness.node.job_queue, Some(JobQueue::Deploy));
 }
+
+/// A restored backup has nodes with work that is not due.
+#[test]
+fn held_work_continues_when_maintenance_ends() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("run clean step vendor.first", poll_at(at(10)));
+    harness.request(Verb::Provide, &[]);
+    assert!(harness.node.work.is_some());
+    for state in [ProvisionState::Cleaning, ProvisionState::CleanWait] {
+        let mut node = harness.node.clone();
+        node.provision_state = state;
+        node.maintenance = true;
+        node.due_at = None;
+        lifecycle::set_maintenance(&mut node, None, at(20));
+        assert_eq!(node.due_at, Some(at(20)), "{state}");
+    }
+}
