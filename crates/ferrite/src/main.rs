@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `ferrite` program: bare-metal provisioning in one process.
 
+mod backup;
 mod bmc;
 mod boot;
 mod boot_metrics;
@@ -65,6 +66,13 @@ enum FerriteCommand {
     /// Prepare the database for this version.
     #[command(subcommand)]
     Database(database::DatabaseCommand),
+    /// Write all data of the database to a file, while servers run. Exit codes: 4 if a newer version has
+    /// migrated the database, 6 if it is not reachable, 2 for other errors.
+    Backup(backup::BackupArguments),
+    /// Restore a backup into SQLite, PostgreSQL or MariaDB. Exit codes: 4 if the backup is damaged or of a
+    /// newer version, its sealing key is missing, or the database is not empty; 6 if the database is not
+    /// reachable, 2 for other errors.
+    Restore(backup::RestoreArguments),
     /// Show and replace the key that encrypts the secrets in the database.
     #[command(subcommand)]
     Secrets(secrets::SecretsCommand),
@@ -85,6 +93,8 @@ fn main() -> ExitCode {
         FerriteCommand::Bmc(command) => bmc::run(&command),
         FerriteCommand::Ramdisk(command) => ramdisk::run(&command),
         FerriteCommand::Database(command) => return database::run(&command),
+        FerriteCommand::Backup(arguments) => return backup::run_backup(&arguments),
+        FerriteCommand::Restore(arguments) => return backup::run_restore(&arguments),
         FerriteCommand::Secrets(command) => secrets::run(&command),
         FerriteCommand::Client(command) => {
             return command_line::run(&command, FerriteArguments::command());

@@ -286,6 +286,11 @@ impl KeyRing {
     }
 }
 
+/// The ids of the keys in a source.
+pub(crate) fn loaded_key_ids(source: &dyn KeySource) -> Result<Vec<String>, SealError> {
+    Ok(load_keys(source)?.iter().map(|key| key.key_id()).collect())
+}
+
 fn load_keys(source: &dyn KeySource) -> Result<Vec<Arc<SealingKey>>, SealError> {
     let text = source.load()?;
     let keys = text.map_or(Ok(Vec::new()), |text| parse_keys(text.reveal()))?;

@@ -10,6 +10,7 @@
 //! This crate does not depend on `lifecycle` or on HTTP.
 
 mod agent_log;
+mod backup;
 mod boot_plans;
 mod certificate_authority;
 mod clock;
@@ -44,6 +45,9 @@ mod unknown_machines;
 mod value;
 mod writer;
 
+pub use backup::{
+    BackupError, BackupSummary, RestoreOptions, RestoreReport, back_up, check_backup, restore,
+};
 pub use certificate_authority::StoredAuthority;
 pub use clock::{ClockStatus, StoreClock, time_since_boot};
 pub use conductor_session::{ObservedSession, SessionRenewals, SessionReport};

@@ -11,6 +11,9 @@ use crate::reader::decode_field;
 use crate::schema::{Backfill, MIGRATIONS, Migration};
 use crate::value::SqlParam;
 
+/// The table of applied migrations.
+pub(crate) const MIGRATIONS_TABLE: &str = "schema_migrations";
+
 /// The schema of a database before and after the outstanding migrations were applied. A database without
 /// tables has schema 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,12 +37,7 @@ pub(crate) fn migrate(
 ) -> Result<SchemaUpgrade, StoreOpenError> {
     let dialect = session.dialect();
     reject_foreign_tables(session)?;
-    let table = expand_placeholders(
-        "CREATE TABLE IF NOT EXISTS schema_migrations (
-            number {int} PRIMARY KEY, name {key} NOT NULL, applied_at {int} NOT NULL) {table}",
-        dialect,
-    );
-    session.run(&table).map_err(StoreOpenError::Prepare)?;
+    create_migrations_table(session, MIGRATIONS_TABLE).map_err(StoreOpenError::Prepare)?;
     let done = applied_version(session).map_err(StoreOpenError::Prepare)?;
     let known = MIGRATIONS.last().map_or(0, |last| last.number);
     if done > known {
@@ -66,6 +64,65 @@ pub(crate) fn migrate(
     Ok(SchemaUpgrade { before: done, after: known })
 }
 
+/// Creates the tables of the migrations up to `number` in an empty database, without recording them.
+pub(crate) fn create_tables(
+    session: &mut dyn DatabaseSession,
+    number: i64,
+) -> Result<(), StoreError> {
+    let dialect = session.dialect();
+    for migration in MIGRATIONS.iter().filter(|migration| migration.number <= number) {
+        for statement in migration.statements {
+            session.run(&expand_placeholders(statement, dialect))?;
+        }
+    }
+    Ok(())
+}
+
+/// Records the migrations up to `number` as applied, at once: the database is usable afterwards and not
+/// before.
+pub(crate) fn record_migrations(
+    session: &mut dyn DatabaseSession,
+    number: i64,
+    now: i64,
+) -> Result<(), StoreError> {
+    // On MariaDB creating a table commits, and renaming it is atomic.
+    let table = match session.dialect() {
+        Dialect::MariaDb => "restored_migrations",
+        Dialect::Sqlite | Dialect::Postgres => MIGRATIONS_TABLE,
+    };
+    create_migrations_table(session, table)?;
+    for migration in MIGRATIONS.iter().filter(|migration| migration.number <= number) {
+        record_migration(session, table, migration, now)?;
+    }
+    if table != MIGRATIONS_TABLE {
+        session.run(&format!("ALTER TABLE {table} RENAME TO {MIGRATIONS_TABLE}"))?;
+    }
+    Ok(())
+}
+
+fn create_migrations_table(
+    session: &mut dyn DatabaseSession,
+    name: &str,
+) -> Result<(), StoreError> {
+    let statement = format!(
+        "CREATE TABLE IF NOT EXISTS {name} (
+            number {{int}} PRIMARY KEY, name {{key}} NOT NULL, applied_at {{int}} NOT NULL) {{table}}"
+    );
+    let statement = expand_placeholders(&statement, session.dialect());
+    session.run(&statement)
+}
+
+fn record_migration(
+    session: &mut dyn DatabaseSession,
+    table: &str,
+    migration: &Migration,
+    now: i64,
+) -> Result<(), StoreError> {
+    let sql = format!("INSERT INTO {table} (number, name, applied_at) VALUES (?, ?, ?)");
+    let number = SqlParam::Int(migration.number);
+    session.execute(&sql, &[number, SqlParam::Text(migration.name), SqlParam::Int(now)]).map(drop)
+}
+
 /// Runs the backfill of a migration and records the migration as applied, in one transaction.
 fn run_backfill(
     session: &mut dyn DatabaseSession,
@@ -84,10 +141,7 @@ fn run_backfill(
         (Some(Backfill::WithKey(fill)), Some(keys)) => fill(session, keys)?,
         (Some(Backfill::WithKey(_)), None) | (None, _) => {}
     }
-    session.execute(
-        "INSERT INTO schema_migrations (number, name, applied_at) VALUES (?, ?, ?)",
-        &[SqlParam::Int(migration.number), SqlParam::Text(migration.name), SqlParam::Int(now)],
-    )?;
+    record_migration(session, MIGRATIONS_TABLE, migration, now)?;
     commit.map_or(Ok(()), |commit| session.run(commit))
 }
 
@@ -98,18 +152,8 @@ fn reject_foreign_tables(session: &mut dyn DatabaseSession) -> Result<(), StoreO
         Dialect::Sqlite | Dialect::Postgres => return Ok(()),
         Dialect::MariaDb => {}
     }
-    let mut tables: Vec<String> = Vec::new();
-    session
-        .query(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
-            &[],
-            &mut |row| {
-                tables.push(decode_field(row, 0, "tables", "table_name")?);
-                Ok(())
-            },
-        )
-        .map_err(StoreOpenError::Prepare)?;
-    if tables.iter().any(|table| table == "schema_migrations") {
+    let tables = table_names(session).map_err(StoreOpenError::Prepare)?;
+    if tables.iter().any(|table| table == MIGRATIONS_TABLE) {
         return Ok(());
     }
     let is_created = |table: &str| {
@@ -120,6 +164,25 @@ fn reject_foreign_tables(session: &mut dyn DatabaseSession) -> Result<(), StoreO
         Some(table) => Err(StoreOpenError::ForeignTable { table }),
         None => Ok(()),
     }
+}
+
+/// The names of all tables of the database.
+pub(crate) fn table_names(session: &mut dyn DatabaseSession) -> Result<Vec<String>, StoreError> {
+    let sql = match session.dialect() {
+        Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table'",
+        Dialect::Postgres => {
+            "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()"
+        }
+        Dialect::MariaDb => {
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+        }
+    };
+    let mut tables = Vec::new();
+    session.query(sql, &[], &mut |row| {
+        tables.push(decode_field(row, 0, "tables", "table_name")?);
+        Ok(())
+    })?;
+    Ok(tables)
 }
 
 /// A statement that does nothing if it has been executed before. Only needed on MariaDB.
@@ -144,7 +207,8 @@ fn idempotent(statement: &str, dialect: Dialect) -> String {
         .replace(" RENAME COLUMN ", " RENAME COLUMN IF EXISTS ")
 }
 
-fn applied_version(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
+/// The highest number of an applied migration.
+pub(crate) fn applied_version(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
     let mut number = 0;
     session.query(
         "SELECT number FROM schema_migrations ORDER BY number DESC LIMIT 1",

@@ -6,6 +6,7 @@
 
 mod agent_fleet;
 mod agent_ramdisks;
+mod backup_command;
 mod bmc_identity;
 mod client_certificates;
 mod commands;

@@ -173,6 +173,7 @@ impl DatabaseServer {
         })
     }
 
+    /// Connects. Not on a thread of an async runtime.
     pub(crate) fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
         let purpose = SessionPurpose::Transactions;
         Ok(match self.product {

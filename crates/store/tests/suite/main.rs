@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking")]
 
 mod agent_logs;
+mod backup;
 mod boot_plans;
 mod certificate_authority;
 mod clock;

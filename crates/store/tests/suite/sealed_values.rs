@@ -77,7 +77,7 @@ const OTHER_TABLES: &[&str] = &[
 ];
 
 /// Inserts a record with a secret into every table that has sealed values.
-fn insert_secrets(w: &mut StoreWriter<'_>) -> Result<(), StoreError> {
+pub(crate) fn insert_secrets(w: &mut StoreWriter<'_>) -> Result<(), StoreError> {
     let secrets = json!({"password": "sesame"}).as_object().unwrap().clone();
     let arguments = JsonObject::from(secrets.clone());
     let step = Step { args: arguments.clone(), ..Step::new("raid", "apply", 1) };

@@ -130,18 +130,18 @@ fn open(settings: &StoreSettings, clock: &Arc<AtomicI64>) -> Result<Store, Store
 }
 
 /// A database on a server, dropped at the end of the test.
-struct TestServerDatabase {
+pub(crate) struct TestServerDatabase {
     kind: EngineKind,
     base: String,
     name: String,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl TestServerDatabase {
     /// Outer `None`: the server is not available and not required. Inner `None`: SQLite needs no
     /// server.
     #[allow(clippy::option_option, reason = "the two cases are handled at one call")]
-    fn create(kind: EngineKind) -> Option<Option<Self>> {
+    pub(crate) fn create(kind: EngineKind) -> Option<Option<Self>> {
         let variable = match kind {
             EngineKind::Sqlite => return Some(None),
             EngineKind::Postgres => "FERRITE_TEST_POSTGRES",
