@@ -10,7 +10,7 @@ use boot_plans::BootServices;
 use bytes::Bytes;
 use conductor::Conductor;
 use node_model::Timestamp;
-use store::{Store, StoreClock};
+use store::{StorageMonitor, Store, StoreClock};
 use tokio::sync::watch;
 
 use crate::config::ApiConfig;
@@ -30,6 +30,8 @@ pub struct AppParts {
     pub config: ApiConfig,
     /// The database.
     pub store: Store,
+    /// Tests whether data can be stored.
+    pub storage: Arc<StorageMonitor>,
     /// Carries out provision requests and driver calls.
     pub conductor: Conductor,
     /// The clock.
@@ -52,6 +54,8 @@ pub struct App {
     pub config: ApiConfig,
     /// The database.
     pub store: Store,
+    /// Tests whether data can be stored.
+    pub storage: Arc<StorageMonitor>,
     /// Carries out provision requests and driver calls.
     pub conductor: Conductor,
     /// Checks credentials.
@@ -82,6 +86,7 @@ impl App {
         let AppParts {
             config,
             store,
+            storage,
             conductor,
             clock,
             authenticator,
@@ -101,6 +106,7 @@ impl App {
         Ok(Arc::new(Self {
             config,
             store,
+            storage,
             conductor,
             authenticator,
             policy: Arc::new(policy),

@@ -17,7 +17,7 @@ use conductor::{Conductor, ConductorParts, PxeFilter, RunningConductor};
 use driver_set::{DriverSettings, build_registry};
 use drivers::{BootService, ExternalBootService};
 use node_model::Timestamp;
-use store::Store;
+use store::{StorageMonitor, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -50,6 +50,7 @@ pub(crate) struct FerriteService {
     pub(crate) ca_file: Option<PathBuf>,
     /// Replaces the certificate of the server.
     certificate_task: Option<JoinHandle<()>>,
+    storage_task: JoinHandle<()>,
     /// URL of the boot file server, if it is enabled.
     pub(crate) boot_url: Option<String>,
     /// The generated password of the first user, if the user file was new.
@@ -112,10 +113,14 @@ impl FerriteService {
         metrics.register(|registry| registry.register_collector(collector));
         let collector = Box::new(telemetry::ClockMetrics(store.clone()));
         metrics.register(|registry| registry.register_collector(collector));
+        let storage = StorageMonitor::new(store.clone(), data_dir.to_owned());
+        let collector = Box::new(telemetry::StorageMetrics(Arc::clone(&storage)));
+        metrics.register(|registry| registry.register_collector(collector));
         let listen = api.listen;
         let app = App::new(AppParts {
             config: api,
             store: store.clone(),
+            storage: Arc::clone(&storage),
             conductor: conductor.clone(),
             clock,
             authenticator,
@@ -161,9 +166,11 @@ impl FerriteService {
         let certificate_task = tls_service.as_ref().map(|service| {
             tokio::spawn(Arc::clone(service).maintain(config.clone(), store.clone(), now))
         });
+        let storage_task = tokio::spawn(storage.run());
         Ok(Self {
             app,
             server,
+            storage_task,
             metrics_server,
             has_tls,
             ca_file: tls_service.and_then(|service| service.ca_file.clone()),
@@ -209,6 +216,7 @@ impl FerriteService {
         // First, so that other processes get new work at once.
         self.running.begin_stop();
         self.server.stop().await;
+        self.storage_task.abort();
         if let Some(task) = self.certificate_task {
             task.abort();
         }

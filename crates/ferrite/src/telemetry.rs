@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs on standard error, and the metrics of conductor and clock for `/metrics`.
+//! Logs on standard error, and the metrics of conductor, clock and storage for `/metrics`.
 
 use std::fmt::Debug;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use store::Store;
+use store::{StorageMonitor, Store};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
@@ -189,6 +190,35 @@ fn seconds(micros: i64) -> f64 {
     } else {
         1.0
     })
+}
+
+/// Reports the last test of the storage, and the free space, when metrics are requested.
+pub(crate) struct StorageMetrics(pub(crate) Arc<StorageMonitor>);
+
+impl std::fmt::Debug for StorageMetrics {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("StorageMetrics").finish_non_exhaustive()
+    }
+}
+
+impl Collector for StorageMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let metric = encoder.encode_descriptor(
+            "storage_writable",
+            "0 if the database does not accept writes or a disk is full",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(i64::from(self.0.latest().is_none())).encode(metric)?;
+        let Some(free) = self.0.free_bytes() else { return Ok(()) };
+        let metric = encoder.encode_descriptor(
+            "data_directory_free_bytes",
+            "Free space on the disk of the data directory",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(i64::try_from(free).unwrap_or(i64::MAX)).encode(metric)
+    }
 }
 
 #[cfg(test)]

@@ -28,17 +28,13 @@ async fn healthz(_request: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(br#"{"status":"alive"}"#.to_vec()))
 }
 
-/// Ready means that the database responds and a conductor is alive. Certificates that expire soon are warnings.
+/// Ready means that the database accepts writes, the data directory has free space, and a conductor is
+/// alive. Certificates that expire soon are warnings. The write is tested at most once a second, because
+/// the request needs no credentials.
 async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let (now, timeout) = (request.now(), request.app.config.conductor_timeout);
-    let conductors = request.app.store.read(|reader| reader.conductors()).await;
-    let missing = match conductors {
-        Ok(conductors) if conductors.iter().any(|info| is_alive(info, now, timeout)) => None,
-        Ok(_) => Some("no conductor is registered and alive"),
-        Err(error) => {
-            tracing::warn!(%error, "readiness check failed");
-            Some("the database does not respond")
-        }
+    let missing = match request.app.storage.check().await {
+        Err(problem) => Some(problem.describe()),
+        Ok(()) => missing_conductor(&request).await,
     };
     Ok(match missing {
         None => {
@@ -54,6 +50,19 @@ async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             ApiResponse::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes())
         }
     })
+}
+
+/// Why there is no conductor; `None` if there is one.
+async fn missing_conductor(request: &ApiRequest) -> Option<&'static str> {
+    let (now, timeout) = (request.now(), request.app.config.conductor_timeout);
+    match request.app.store.read(|reader| reader.conductors()).await {
+        Ok(conductors) if conductors.iter().any(|info| is_alive(info, now, timeout)) => None,
+        Ok(_) => Some("no conductor is registered and alive"),
+        Err(error) => {
+            tracing::warn!(%error, "readiness check failed");
+            Some("the database does not respond")
+        }
+    }
 }
 
 /// Content type of metrics.

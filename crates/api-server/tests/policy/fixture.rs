@@ -117,6 +117,7 @@ impl PolicyFixture {
         let app = App::new(AppParts {
             config,
             store: store.clone(),
+            storage: store::StorageMonitor::new(store.clone(), data.path().to_owned()),
             conductor,
             clock,
             authenticator,

@@ -13,6 +13,7 @@ mod commands;
 mod database_command;
 mod demo;
 mod durability;
+mod full_disk;
 mod identity;
 mod installer;
 mod journal;

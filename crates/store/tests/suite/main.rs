@@ -33,6 +33,7 @@ mod sealed_values;
 mod search;
 mod secrets;
 mod sessions;
+mod storage_monitor;
 mod tenancy;
 mod test_database;
 mod tls;

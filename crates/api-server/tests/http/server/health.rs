@@ -26,6 +26,25 @@ async fn ready_while_a_conductor_is_alive() {
 }
 
 #[tokio::test]
+async fn not_ready_without_writes() {
+    let fixture = Fixture::start().await;
+    assert_eq!(fixture.get("/readyz", "").await.status, 200);
+    fixture.store.clone().close();
+    // The result of a test is used again for a second.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let response = loop {
+        let response = fixture.get("/readyz", "").await;
+        if response.status != 200 || std::time::Instant::now() > deadline {
+            break response;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(response.status, 503, "{}", response.body);
+    assert!(response.body.contains("the database does not accept writes"), "{}", response.body);
+    assert_eq!(fixture.get("/healthz", "").await.status, 200);
+}
+
+#[tokio::test]
 async fn metrics_count_requests_by_route() {
     let fixture = Fixture::start().await;
     for path in ["/v1/probe/a", "/v1/probe/b", "/v1/probe/c?x=%f", "/nope"] {

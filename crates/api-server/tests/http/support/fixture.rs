@@ -115,6 +115,7 @@ impl Fixture {
         let app = App::new(AppParts {
             config,
             store: store.clone(),
+            storage: store::StorageMonitor::new(store.clone(), data.path().to_owned()),
             conductor: idle.clone(),
             clock,
             authenticator,
