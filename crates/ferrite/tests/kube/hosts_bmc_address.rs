@@ -130,7 +130,7 @@ async fn a_replaced_machine_is_inspected_and_provisioned() {
             && vendor.is_some_and(|vendor| vendor.serial_number.as_ref() != Some(&first))
     };
     let host = lab.hosts.until("a", "inspection of the new machine", is_inspected).await;
-    assert_eq!(verified(&host).1, "Accepted");
+    assert_eq!(verified(&host).1, "AcceptedAndInspected");
     assert_eq!(host.annotation(ACCEPT_REPLACED_MACHINE), None);
     assert_ne!(serial_number().await, first);
     let addresses = lab.port_addresses("a").await;
