@@ -104,6 +104,17 @@ impl ServerLink {
         result
     }
 
+    /// A transaction was committed, so the database is not down although a connection failed, for example
+    /// because the server has no more of them.
+    pub(crate) fn worked(&self) {
+        let mut state = self.lock();
+        if state.outage.take().is_some() {
+            tracing::info!("database is available on other connections");
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits until the database is down. Returns `None` when the link is closed.
     pub(crate) fn wait_for_outage(&self) -> Option<Arc<StoreOpenError>> {
         let mut state = self.lock();

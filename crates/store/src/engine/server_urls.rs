@@ -28,6 +28,10 @@ pub(crate) fn urls_with_one_host(url: &str) -> Result<Vec<String>, StoreOpenErro
     Ok(hosts.split(',').map(|host| format!("{scheme}://{user}{host}{path}")).collect())
 }
 
+/// How long a server may take to connect if there are others. A session, which lasts six seconds, survives that
+/// the first one does not respond.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Connects to the first server that accepts writes. `connect` gets the time that remains for a
 /// server. The error contains those of all servers.
 pub(crate) fn connect_to_first<O, T>(
@@ -41,7 +45,8 @@ pub(crate) fn connect_to_first<O, T>(
         let left = deadline.saturating_duration_since(Instant::now());
         // Each server gets its share, so that the last one is tried too.
         let share = left / u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
-        match connect(candidate, share.min(CONNECT_TIMEOUT)) {
+        let limit = if candidates.len() > 1 { OTHERS_TIMEOUT } else { CONNECT_TIMEOUT };
+        match connect(candidate, share.min(limit)) {
             Ok(session) => return Ok(session),
             Err(error) => failures.push((&candidate.address, error)),
         }

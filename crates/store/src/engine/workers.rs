@@ -482,6 +482,7 @@ impl ServerWorker {
             let mut pending = PendingEffects::default();
             match self.attempt(&mut *job, &mut pending, &mut deadline) {
                 AttemptEnd::Committed => {
+                    self.link.worked();
                     self.shared.notify_committed(&pending);
                     break Ok(());
                 }
@@ -502,7 +503,12 @@ impl ServerWorker {
                     // Not committed, so it can be repeated.
                     Some(false) if conflicts + 1 < MAX_ATTEMPTS => conflicts += 1,
                     Some(false) => break Err(error),
-                    None => break Err(StoreError::CommitUnknown(Arc::new(error))),
+                    None => {
+                        // The look-up may have written the number of the next transaction, which must
+                        // not pass for that transaction.
+                        self.marker = CommitMarker::new();
+                        break Err(StoreError::CommitUnknown(Arc::new(error)));
+                    }
                 },
                 AttemptEnd::Conflict(error) => {
                     conflicts += 1;

@@ -167,7 +167,12 @@ async fn write_until_stopped(store: Store, state: Arc<WorkloadState>) {
         };
         match store.write(write).await {
             Ok(()) => state.acknowledged.lock().unwrap().push(id),
-            Err(StoreError::Unavailable(_) | StoreError::Contended(_)) => {
+            // Of an unknown one only the result is not known; it is not repeated.
+            Err(
+                StoreError::Unavailable(_)
+                | StoreError::Contended(_)
+                | StoreError::CommitUnknown(_),
+            ) => {
                 state.unavailable.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => {
