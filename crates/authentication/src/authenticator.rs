@@ -591,7 +591,9 @@ impl Authenticator {
         }
         if let Some(keystone) = self.keystone.as_ref().filter(|_| !is_api_token(token)) {
             let instant = Instant::now();
-            let checked = keystone.check_token(token, service_token, address, now, instant).await;
+            let host_now = (self.token_clock)();
+            let checked =
+                keystone.check_token(token, service_token, address, host_now, instant).await;
             let outcome = match &checked {
                 Ok(user) if user.is_validated_now => {
                     Some((SignInOutcome::Accepted, &*user.principal.user_name))
