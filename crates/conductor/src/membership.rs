@@ -310,10 +310,12 @@ async fn release_nodes(conductor: &Conductor, nodes: &mut Vec<UnreleasedNode>) {
 
 /// Extends the leases of the nodes that are held for longer, which processes of earlier versions respect.
 async fn extend_leases(conductor: &Conductor) {
-    let leases = conductor.session.held_leases();
-    if leases.is_empty() {
+    let mut leases = conductor.session.held_leases();
+    if leases.is_empty() || !conductor.store.is_shared() {
         return;
     }
+    // In the order of other transactions, so that none waits for the other.
+    leases.sort_unstable_by_key(|lease| lease.node);
     let ttl = conductor.lease_time();
     let extended = conductor.store.write(move |tx| {
         let mut lost = Vec::new();
@@ -327,7 +329,7 @@ async fn extend_leases(conductor: &Conductor) {
     match extended.await {
         Ok(lost) => lost.iter().for_each(|lease| conductor.session.lost(lease)),
         Err(error) => {
-            tracing::debug!(error = error_text(&error), "leases could not be extended");
+            tracing::warn!(error = error_text(&error), "leases could not be extended");
         }
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 
 use crate::ConductorError;
+use crate::error::error_text;
 
 #[cfg(test)]
 mod tests;
@@ -326,10 +327,17 @@ impl NodeHold {
     }
 }
 
-/// The time between two attempts to write during an outage of the database.
-const OUTAGE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between two attempts to write during an outage of the database. It doubles with each.
+const FIRST_OUTAGE_DELAY: Duration = Duration::from_millis(250);
+const MAX_OUTAGE_DELAY: Duration = Duration::from_secs(2);
+/// How long a write is repeated at most. The embedded database has no sessions that end.
+const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
 impl NodeHold {
+    fn may_repeat(&self, started: tokio::time::Instant) -> bool {
+        self.is_valid() && started.elapsed() < MAX_OUTAGE
+    }
+
     /// Repeats a write that the database did not execute because it is unavailable, as long as the machine
     /// may be commanded: what was done to the machine must be recorded, or it would be done again.
     pub(crate) async fn repeat_during_outage<
@@ -340,10 +348,17 @@ impl NodeHold {
         &self,
         mut write: impl FnMut() -> F,
     ) -> Result<T, E> {
+        let started = tokio::time::Instant::now();
+        let mut delay = FIRST_OUTAGE_DELAY;
         loop {
             match write().await {
-                Err(error) if error.is_outage() && self.is_valid() => {
-                    tokio::time::sleep(OUTAGE_RETRY_INTERVAL).await;
+                Err(error) if error.is_outage() && self.may_repeat(started) => {
+                    if delay == FIRST_OUTAGE_DELAY {
+                        let node = self.node;
+                        tracing::warn!(%node, error = error_text(&error), "write failed, repeating it");
+                    }
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(MAX_OUTAGE_DELAY);
                 }
                 Err(error) => {
                     if error.is_outage() {
@@ -358,7 +373,7 @@ impl NodeHold {
 }
 
 /// An error that may be an outage of the database.
-pub(crate) trait DatabaseOutage {
+pub(crate) trait DatabaseOutage: std::error::Error + 'static {
     /// Whether the database is unavailable and the write was not executed.
     fn is_outage(&self) -> bool;
 }
