@@ -90,7 +90,11 @@ impl Conductor {
             for snapshot in NodeSnapshot::read_many(reader, &ids)? {
                 let snapshot = snapshot.with_instance_info(instance_info.clone());
                 let templates = template_steps(reader, &snapshot.node, verb)?;
-                let position = reader.queue_position(&snapshot.node)?;
+                // Responses for many nodes do not contain it.
+                let position = match naming {
+                    NodeNaming::RealNames => reader.queue_position(&snapshot.node)?,
+                    NodeNaming::Placeholder => None,
+                };
                 nodes.push((snapshot, templates, position));
             }
             Ok::<_, store::StoreError>(nodes)

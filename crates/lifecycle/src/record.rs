@@ -415,6 +415,7 @@ pub(crate) fn fail(
 ) {
     let is_step_running = node.work.as_ref().and_then(Work::current_step).is_some();
     let kind = node.work.as_ref().map(|work| work.kind);
+    let was_queued = node.queued_at.is_some();
     entries.error(history_type(kind), &failure.message);
     if let (Some(kind), Some(work)) = (kind, &node.work)
         && let Some(flow) = kind.flow()
@@ -440,7 +441,9 @@ pub(crate) fn fail(
         work.begin_stage(Stage::CleanUp, now);
         work.retry = None;
         work.aborted = is_aborted;
-        work.power_off = powers_off_after_failure(work.kind, settings) && !node.disable_power_off;
+        // A machine that waited in a queue may still run the instance that a rebuild would replace.
+        work.power_off =
+            powers_off_after_failure(work.kind, settings) && !node.disable_power_off && !was_queued;
     }
     node.due_at = Some(now);
 }

@@ -24,10 +24,12 @@ impl StoreReader<'_> {
         self.query_count(sql, &[queue.bind()], "nodes")
     }
 
-    /// The number of jobs of a queue that were started.
+    /// The number of jobs of a queue that were started. Those of nodes in maintenance have no timeout, so they
+    /// would keep their places for ever; they are not counted.
     pub fn running_jobs(&mut self, queue: JobQueue) -> Result<u64, StoreError> {
-        let sql = "SELECT COUNT(*) FROM nodes WHERE job_queue = ? AND queued_at IS NULL";
-        self.query_count(sql, &[queue.bind()], "nodes")
+        let sql = "SELECT COUNT(*) FROM nodes \
+                   WHERE job_queue = ? AND queued_at IS NULL AND maintenance = ?";
+        self.query_count(sql, &[queue.bind(), false.bind()], "nodes")
     }
 
     /// The nodes of `filter` whose jobs start next, in order. Nodes in maintenance keep their position but are not

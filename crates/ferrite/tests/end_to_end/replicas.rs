@@ -86,20 +86,29 @@ fn queued_deployments_continue_when_a_process_is_killed() {
             request_all(&mut clients, &nodes, verb);
             wait_for_all(&mut clients[0], &nodes, state);
         }
+        // The first ones keep their places until they are released.
+        let (held, queued) = nodes.split_at(LIMIT);
+        let hold = json!([{"interface": "deploy", "step": "hold", "args": {}, "priority": 110}]);
         for (number, node) in nodes.iter().enumerate() {
+            if number == LIMIT {
+                wait_for_all(&mut clients[0], held, "deploy hold");
+            }
             let path = format!("/v1/nodes/{node}/states/provision");
-            let body = json!({"target": "active"});
+            let body = match number < LIMIT {
+                true => json!({"target": "active", "deploy_steps": hold}),
+                false => json!({"target": "active"}),
+            };
             let response = clients[number % 2].send_json("PUT", &path, Some(&body)).unwrap();
             assert_eq!(response.status, 202, "{}", response.text());
         }
         one.kill().unwrap();
+        request_all(&mut clients[1..], held, "unhold");
         wait_for_all(&mut clients[1], &nodes, "active");
         let is_queued = |node: &String, client: &mut ProbeClient| {
             let timeline = journal::timeline(client, node).unwrap();
             timeline.iter().any(|entry| entry["event"]["reason"] == "job queue")
         };
-        let queued = nodes.iter().filter(|node| is_queued(node, &mut clients[1])).count();
-        assert!(queued > 0, "no deployment was queued");
+        assert!(queued.iter().all(|node| is_queued(node, &mut clients[1])), "{queued:?}");
     }
 }
 
@@ -179,13 +188,14 @@ fn enrol(client: &mut ProbeClient, number: usize) -> String {
 }
 
 /// Requests the verb for all nodes, alternating between the two servers.
-fn request_all(clients: &mut [ProbeClient; 2], nodes: &[String], verb: &str) {
+fn request_all(clients: &mut [ProbeClient], nodes: &[String], verb: &str) {
+    let count = clients.len();
     for (number, node) in nodes.iter().enumerate() {
         let path = format!("/v1/nodes/{node}/states/provision");
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let body = json!({"target": verb});
-            let response = clients[number % 2].send_json("PUT", &path, Some(&body)).unwrap();
+            let response = clients[number % count].send_json("PUT", &path, Some(&body)).unwrap();
             match response.status {
                 202 => break,
                 409 | 503 if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
