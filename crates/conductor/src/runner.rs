@@ -104,6 +104,10 @@ async fn run_until_settled(
     if conductor.session.is_draining() || !conductor.session.is_valid() {
         return Ok(None);
     }
+    // If it cannot be read, it cannot be claimed either, which is repeated.
+    if let Ok(Some(until)) = left_to_other(conductor, id, members).await {
+        return Ok(Some(until));
+    }
     let Some(hold) = conductor.session.hold(id) else { return Ok(None) };
     let mut round = hold.repeat_during_outage(|| begin(conductor, id, members)).await?;
     loop {
@@ -193,7 +197,8 @@ async fn begin(
     store
         .write(move |tx| {
             let Some(node) = tx.get(id)? else { return Ok(Round::Settled(SettledNode::default())) };
-            if !conductor.can_drive(&node) {
+            // Any call that ends wakes its node, also one whose work is held.
+            if !conductor.can_drive(&node) || lifecycle::is_held(&node) {
                 return Ok(Round::Settled(SettledNode::default()));
             }
             if let Some(until) = reserved_until(&node, &members, conductor.hostname())
@@ -211,6 +216,21 @@ async fn begin(
             decide(&conductor, tx, lease, node, None, PendingEntries::default())
         })
         .await
+}
+
+/// Until when a due node is left to another process. A read, because all processes find the node, and a write
+/// would lock it.
+async fn left_to_other(
+    conductor: &Conductor,
+    id: NodeId,
+    members: &Arc<[ConductorInfo]>,
+) -> Result<Option<Timestamp>, store::StoreError> {
+    if members.len() < 2 {
+        return Ok(None);
+    }
+    let node: Option<Node> = conductor.store.read(move |reader| reader.get(id)).await?;
+    let until = node.and_then(|node| reserved_until(&node, members, conductor.hostname()));
+    Ok(until.filter(|until| conductor.now() < *until))
 }
 
 /// Until when a due node is left to another process that monitors it.

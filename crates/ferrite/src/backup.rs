@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use command_line::CliExitCode;
 use store::{
-    BackupError, BackupSummary, RestoreOptions, RestoreReport, StoreOpenError, StoreSettings,
-    back_up,
+    BackupError, BackupSummary, RestoreOptions, RestoreReport, StoreError, StoreOpenError,
+    StoreSettings, back_up,
 };
 
 use crate::config::Config;
@@ -34,7 +34,7 @@ pub(crate) struct RestoreArguments {
     file: PathBuf,
     #[command(flatten)]
     database: BackupDatabaseArguments,
-    /// Check the backup, the sealing keys and the database, and change nothing.
+    /// Check the backup, the sealing keys and that the database can be replaced, without writing to it.
     #[arg(long)]
     dry_run: bool,
     /// Continue the unfinished work of the backup when the server starts. By default, nodes with
@@ -164,9 +164,16 @@ fn exit_code(error: &anyhow::Error) -> CliExitCode {
             | BackupError::NotEmpty { .. }
             | BackupError::Open(StoreOpenError::NewerSchema { .. }),
         ) => CliExitCode::Rejected,
-        Some(BackupError::Open(StoreOpenError::Connect { .. } | StoreOpenError::Busy { .. })) => {
-            CliExitCode::Unreachable
-        }
+        Some(
+            BackupError::Open(
+                StoreOpenError::Connect { .. }
+                | StoreOpenError::Busy { .. }
+                | StoreOpenError::Prepare(StoreError::Unavailable(_)),
+            )
+            | BackupError::Read { source: StoreError::Unavailable(_), .. }
+            | BackupError::Write { source: StoreError::Unavailable(_), .. }
+            | BackupError::Prepare(StoreError::Unavailable(_)),
+        ) => CliExitCode::Unreachable,
         _ => CliExitCode::Usage,
     }
 }

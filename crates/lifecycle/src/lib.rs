@@ -42,7 +42,7 @@ pub use deployment::{
 pub use diagram::diagram;
 pub use explain::{Explanation, PlannedAction, StepForecast, explain};
 pub use job_queue::{job_limit, queue_job, start_queued_job, update_place};
-pub use maintenance::set_maintenance;
+pub use maintenance::{is_held, set_maintenance};
 pub use pending_entries::{FollowUpChange, PendingEntries, PendingHistoryEntry};
 pub use power::{
     PowerPollResult, PowerRequestError, PowerSyncDecision, RelatedNodes, apply_power_sync,

@@ -21,9 +21,7 @@ pub fn set_maintenance(
     // Callback timeouts do not apply in maintenance, so the deadline must be computed again.
     let has_deadline =
         node.work.is_some() && state_class(node.provision_state) == StateClass::Waiting;
-    // A restored node has unfinished work that is not due until maintenance ends.
-    let is_held = (node.work.is_some() || node.power_request.is_some()) && node.due_at.is_none();
-    if has_deadline || (is_held && !node.maintenance) {
+    if has_deadline || (is_unfinished(node) && node.due_at.is_none() && !node.maintenance) {
         node.due_at = Some(now);
     }
     let mut entries = PendingEntries::default();
@@ -33,4 +31,15 @@ pub fn set_maintenance(
         fault: node.fault.map(|fault| fault.as_str().to_owned()),
     });
     entries
+}
+
+/// Whether a node has unfinished work that is not due until maintenance ends, for example because it was restored
+/// from a backup.
+#[must_use]
+pub fn is_held(node: &Node) -> bool {
+    node.maintenance && node.due_at.is_none() && is_unfinished(node)
+}
+
+fn is_unfinished(node: &Node) -> bool {
+    node.work.is_some() || node.power_request.is_some()
 }

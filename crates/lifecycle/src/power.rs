@@ -7,8 +7,9 @@ use node_model::{
 };
 
 use crate::LifecycleSettings;
+use crate::maintenance::is_held;
 use crate::pending_entries::PendingEntries;
-use crate::transitions::power_sync_excluded;
+use crate::transitions::{StateClass, power_sync_excluded, state_class};
 
 /// Why a power request is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -33,6 +34,15 @@ pub enum PowerRequestError {
         /// The process.
         holder: String,
     },
+    /// A power change would continue the work of a restored node.
+    #[error(
+        "node {node} has unfinished work that is held while it is in maintenance; end the maintenance to continue \
+         the work, or abort it first"
+    )]
+    WorkHeld {
+        /// The node.
+        node: String,
+    },
     /// The node must never be powered off.
     #[error("node {node} must not be powered off (disable_power_off is set); use a reboot instead")]
     PowerOffDisabled {
@@ -54,6 +64,12 @@ pub fn request_power(
             node: node.label(),
             state: node.provision_state,
         });
+    }
+    if node.work.is_some()
+        && is_held(node)
+        && state_class(node.provision_state) != StateClass::Waiting
+    {
+        return Err(PowerRequestError::WorkHeld { node: node.label() });
     }
     if let Some(holder) = &node.reservation {
         return Err(PowerRequestError::Locked { node: node.label(), holder: holder.clone() });

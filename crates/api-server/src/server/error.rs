@@ -121,7 +121,9 @@ const fn power_status(error: &lifecycle::PowerRequestError) -> u16 {
     use lifecycle::PowerRequestError;
     match error {
         PowerRequestError::Cleaning { .. } => 400,
-        PowerRequestError::Locked { .. } | PowerRequestError::PowerOffDisabled { .. } => 409,
+        PowerRequestError::Locked { .. }
+        | PowerRequestError::PowerOffDisabled { .. }
+        | PowerRequestError::WorkHeld { .. } => 409,
     }
 }
 

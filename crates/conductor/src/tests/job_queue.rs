@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use lifecycle::ProvisionRequest;
-use node_model::{JobCounts, JobQueue, NodeId, ProvisionState, Verb, WaitReason, WorkKind};
+use node_model::{
+    JobCounts, JobQueue, Node, NodeId, PowerState, ProvisionState, Verb, WaitReason, WorkKind,
+};
 use serde_json::json;
 
 use super::{TestConductor, user};
@@ -132,6 +134,39 @@ async fn queue_continues_without_aborted_jobs_and_nodes_in_maintenance() {
     assert_eq!(test.run_verb(last, Verb::Abort).await, ProvisionState::CleanFail);
     fill(&test.conductor, JobQueue::Clean).await.unwrap();
     assert_eq!(position(&test, in_maintenance).await, None);
+}
+
+/// The instance that a rebuild would replace still runs.
+#[tokio::test]
+async fn aborting_a_queued_rebuild_does_not_power_the_machine_off() {
+    let test = TestConductor::with_job_limit(1);
+    let wait = json!({"fake_wait_for_agent": true});
+    let first = test.insert_node(ProvisionState::Available, wait.clone()).await;
+    test.run_verb(first, Verb::Active).await;
+    let on = |node: &mut Node| node.power_state = Some(PowerState::On);
+    let rebuilt = test.insert_node_with(ProvisionState::Active, wait, on).await;
+    test.run_verb(rebuilt, Verb::Rebuild).await;
+    assert!(test.get(rebuilt).await.queued_at.is_some());
+    assert_eq!(test.run_verb(rebuilt, Verb::Abort).await, ProvisionState::DeployFail);
+    let node = test.get(rebuilt).await;
+    assert!(node.work.is_none() && node.queued_at.is_none());
+    assert_eq!(node.power_state, Some(PowerState::On));
+}
+
+/// A restored node, which is in maintenance, must not continue before an administrator ends that.
+#[tokio::test]
+async fn held_work_does_not_continue_when_its_node_is_woken() {
+    let test = TestConductor::with_job_limit(1);
+    let id = test.insert_node(ProvisionState::Manageable, json!({})).await;
+    test.request(id, Verb::Provide).await.unwrap();
+    let mut node = test.get(id).await;
+    assert!(node.work.is_some());
+    (node.maintenance, node.due_at) = (true, None);
+    let before = node.provision_state;
+    test.store.write(move |tx| tx.save(&mut node)).await.unwrap();
+    assert_eq!(test.run_node(id).await, before);
+    test.conductor.set_maintenance(id, None, user()).await.unwrap();
+    assert_eq!(test.run_node(id).await, ProvisionState::Available);
 }
 
 /// A process of an earlier version ends and starts jobs without changing the columns of the queue.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waits: their reasons, the time of the next action and the deadline, also in maintenance.
 
-use lifecycle::{ActionOutcome, AvailableSteps, record, start_queued_job};
+use lifecycle::{ActionOutcome, AvailableSteps, record, request_power, start_queued_job};
 use node_model::{
-    AvailableStep, Deadline, JobQueue, JournalEvent, ProvisionState, Step, Timestamp, Verb, Wait,
-    WaitReason,
+    AvailableStep, Deadline, JobQueue, JournalEvent, PowerTarget, ProvisionState, Step, Timestamp,
+    Verb, Wait, WaitReason,
 };
 
 use crate::support::{
-    CHECKPOINT, JobHarness, WAIT_FOR_AGENT, poll_agent_at, poll_at, step, step_with, unreachable,
+    CHECKPOINT, JobHarness, WAIT_FOR_AGENT, actor, poll_agent_at, poll_at, step, step_with,
+    unreachable,
 };
 
 const START: i64 = 1_000_000;
@@ -246,4 +247,10 @@ fn held_work_continues_when_maintenance_ends() {
         lifecycle::set_maintenance(&mut node, None, at(20));
         assert_eq!(node.due_at, Some(at(20)), "{state}");
     }
+    // A change of the power would continue it.
+    let mut node = harness.node.clone();
+    (node.provision_state, node.maintenance, node.due_at) = (ProvisionState::Deploying, true, None);
+    let request = request_power(&mut node, PowerTarget::Off, None, actor(), at(20)).map(drop);
+    let error = request.unwrap_err();
+    assert!(matches!(error, lifecycle::PowerRequestError::WorkHeld { .. }), "{error}");
 }

@@ -190,7 +190,9 @@ fn complete(
     options: RestoreOptions,
 ) -> Result<(), StoreError> {
     session.run("UPDATE nodes SET reservation = NULL, lease_run = NULL, lease_until = NULL")?;
+    session.run("UPDATE conductors SET online = 0")?;
     if !options.continue_work {
+        hold_deployments(session, tables, created_at)?;
         let reason = format!(
             "restored from a backup of {created_at} with unfinished work; check the machine, then end \
              maintenance to continue the work"
@@ -216,6 +218,41 @@ fn complete(
         ))?;
     }
     Ok(())
+}
+
+/// Prevents that deployments give machines away or take them back, before anyone has compared the restored
+/// records with the machines.
+fn hold_deployments(
+    session: &mut dyn DatabaseSession,
+    tables: &[SchemaTable],
+    created_at: &str,
+) -> Result<(), StoreError> {
+    let reason = format!(
+        "restored from a backup of {created_at}; check that the machine is not used, then end maintenance"
+    );
+    session.execute(
+        "UPDATE nodes SET maintenance_reason = ?, maintenance = 1
+         WHERE maintenance = 0 AND provision_state = 'available'",
+        &[SqlParam::Text(&reason)],
+    )?;
+    // Earlier versions have none.
+    if !tables.iter().any(|table| table.name == "deployments") {
+        return Ok(());
+    }
+    session.execute(
+        "UPDATE deployments SET expiry_action = 'notify'
+         WHERE expired_at IS NULL AND expires_at <= ?",
+        &[SqlParam::Int(host_now().0)],
+    )?;
+    let error = format!(
+        "restored from a backup of {created_at} while its instance was removed; delete it again if it still exists"
+    );
+    session
+        .execute(
+            "UPDATE deployments SET state = 'failed', last_error = ? WHERE state = 'deleting'",
+            &[SqlParam::Text(&error)],
+        )
+        .map(drop)
 }
 
 /// Rows of one table for one statement.

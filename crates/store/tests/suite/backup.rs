@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use node_model::{JournalEvent, Node, NodeId, Timestamp};
+use node_model::{
+    ConductorInfo, Deployment, DeploymentState, JournalEvent, LeaseEndAction, Node, NodeId,
+    ProvisionState, Timestamp,
+};
 use store::{
     BackupError, JournalQuery, LeaseOwner, NodeFilter, RestoreOptions, Store, StoreError,
     StoreSettings, back_up, check_backup, restore,
@@ -18,11 +21,12 @@ use uuid::Uuid;
 use crate::migrations::drop_key_tables;
 use crate::samples::*;
 use crate::sealed_values::insert_secrets;
+use crate::tenancy::deployment;
 use crate::test_database::{EngineKind, TestDatabase, TestServerDatabase, on_every_engine, run};
 
 on_every_engine! {
     every_row_is_restored_on_every_engine backup_of_a_busy_database_is_consistent
-    unfinished_work_is_held_in_maintenance older_schemas_are_restored empty_databases_are_rejected
+    unfinished_work_is_held_in_maintenance deployments_do_not_act_after_a_restore older_schemas_are_restored empty_databases_are_rejected
     missing_keys_are_reported
 }
 
@@ -146,6 +150,15 @@ fn every_row_is_restored_on_every_engine(db: &TestDatabase) {
     }
 }
 
+/// Ends the writer, also if the test fails.
+struct WriterStop<'a>(&'a AtomicBool);
+
+impl Drop for WriterStop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Each transaction inserts a node and its port, so a snapshot has as many ports as nodes.
 fn backup_of_a_busy_database_is_consistent(db: &TestDatabase) {
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -165,6 +178,7 @@ fn backup_of_a_busy_database_is_consistent(db: &TestDatabase) {
                 written.fetch_add(1, Ordering::SeqCst);
             }
         });
+        let stop_writer = WriterStop(&stop);
         let mut files = Vec::new();
         for round in 1..=3 {
             // There are writes between and during the backups.
@@ -173,7 +187,7 @@ fn backup_of_a_busy_database_is_consistent(db: &TestDatabase) {
             }
             files.push(backup_of(&db.settings, &dir));
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(stop_writer);
         for file in files {
             let lines = content(&file);
             let rows_of = |table: &str| {
@@ -219,6 +233,64 @@ fn unfinished_work_is_held_in_maintenance(db: &TestDatabase) {
     assert!(!node.maintenance);
     assert_eq!(node.due_at, Some(Timestamp(5)));
     store.close();
+}
+
+/// What happened after the backup is not known, so nothing is given away or taken back.
+fn deployments_do_not_act_after_a_restore(db: &TestDatabase) {
+    let mut free = node("free");
+    free.provision_state = ProvisionState::Available;
+    let free_id = free.id;
+    let lease = |end: i64| Deployment {
+        state: DeploymentState::Active,
+        expires_at: Some(Timestamp(end)),
+        expired_at: None,
+        expiry_action: LeaseEndAction::Undeploy,
+        ..deployment(&format!("lease-{end}"), "p")
+    };
+    let (over, running) = (lease(50), lease(i64::MAX));
+    let removed = Deployment { state: DeploymentState::Deleting, ..deployment("removed", "p") };
+    let ids = [over.id, running.id, removed.id];
+    let conductor = ConductorInfo {
+        hostname: "one".to_owned(),
+        run: Some(Uuid::new_v4()),
+        conductor_group: String::new(),
+        drivers: vec!["fake-hardware".to_owned()],
+        created_at: db.now(),
+        updated_at: db.now(),
+        online: true,
+    };
+    db.write(move |w| {
+        w.insert(&free)?;
+        for deployment in [&over, &running, &removed] {
+            w.insert(deployment)?;
+        }
+        w.begin_session(&conductor, None)
+    })
+    .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = backup_of(&db.settings, &dir);
+    for (options, is_held) in [(HOLD, true), (CONTINUE, false)] {
+        let target = RestoreTarget::new(db.kind, db).unwrap();
+        restore(&target.settings, &file, options).unwrap();
+        let store = target.open();
+        let read = store.read(move |r| {
+            let node: Option<Node> = r.get(free_id)?;
+            let deployments: Vec<Option<Deployment>> =
+                ids.iter().map(|id| r.get(*id)).collect::<Result<_, _>>()?;
+            Ok::<_, StoreError>((node, deployments, r.conductors()?))
+        });
+        let (node, deployments, conductors) = db.runtime.block_on(read).unwrap();
+        assert_eq!(node.unwrap().maintenance, is_held);
+        let [over, running, removed] = deployments
+            .try_into()
+            .map(|all: [Option<Deployment>; 3]| all.map(Option::unwrap))
+            .unwrap();
+        assert_eq!(over.expiry_action == LeaseEndAction::Notify, is_held);
+        assert_eq!(running.expiry_action, LeaseEndAction::Undeploy);
+        assert_eq!(removed.state == DeploymentState::Failed, is_held);
+        assert!(conductors.iter().all(|conductor| !conductor.online));
+        store.close();
+    }
 }
 
 /// A backup of an older schema has its tables; opening the restored database migrates it.
