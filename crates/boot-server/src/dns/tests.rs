@@ -108,9 +108,14 @@ proptest! {
 
 /// A resolver that responds with one address, after a message that is not the response.
 async fn fake_resolver() -> SocketAddr {
-    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (udp, tcp) = loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        // Another program may use the port for TCP.
+        if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
+            break (udp, tcp);
+        }
+    };
     let address = udp.local_addr().unwrap();
-    let tcp = TcpListener::bind(address).await.unwrap();
     let respond = |message: &[u8], last: u8| {
         let mut response = Message::from_vec(message).unwrap().into_response();
         let name = response.queries[0].name.clone();
