@@ -211,11 +211,15 @@ pub async fn execute(
             provisioner.adopt(&host, &request).await.map(nothing)
         }
         HostVerb::Observe => provisioner.observe(&host).await.map(VerbValue::Observation),
-        HostVerb::PowerOn => provisioner.power_on(&host, is_retry).await.map(nothing),
+        HostVerb::PowerOn => {
+            let is_forced = restart(HostErrorType::PowerManagement);
+            provisioner.power_on(&host, is_forced).await.map(nothing)
+        }
         HostVerb::PowerOff { mode } => {
             let request = PowerOffRequest {
-                mode: mode.clone(),
-                is_forced: is_retry,
+                // A soft power off that failed is not repeated.
+                mode: if is_retry { HostRebootMode::Hard } else { mode.clone() },
+                is_forced: restart(HostErrorType::PowerManagement),
                 aborts: AbortScope::Nothing,
             };
             provisioner.power_off(&host, &request).await.map(nothing)
@@ -223,7 +227,7 @@ pub async fn execute(
         HostVerb::PowerOffBeforeDelete => {
             let request = PowerOffRequest {
                 mode: HostRebootMode::Hard,
-                is_forced: is_retry,
+                is_forced: restart(HostErrorType::PowerManagement),
                 aborts: deletion_scope(view),
             };
             provisioner.power_off(&host, &request).await.map(nothing)

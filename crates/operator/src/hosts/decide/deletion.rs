@@ -52,7 +52,15 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
     }
     let is_forced = view.annotations().contains_key(FORCE_DELETE);
     if is_forced && *view.state() != State::Deleting {
-        return enter(State::Deleting);
+        let mut change = StatusChange::new(view, now);
+        if matches!(view.state(), State::Provisioning | State::Provisioned | State::Deprovisioning)
+        {
+            change.event(
+                "DisksNotErased",
+                "The deletion is forced: the disks may keep data of the user",
+            );
+        }
+        return Some(change.enter(State::Deleting));
     }
     let gives_up = is_stage_over(view, now);
     let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;

@@ -52,8 +52,7 @@ impl IronicCalls<'_> {
             return Ok(());
         }
         self.check_power_change(&node, request.is_forced)?;
-        // A soft power off that failed is not repeated.
-        if request.mode == HostRebootMode::Soft && !request.is_forced {
+        if request.mode == HostRebootMode::Soft {
             let target = if reboots { "soft rebooting" } else { "soft power off" };
             let body = json!({"target": target, "timeout": SOFT_POWER_OFF_TIMEOUT});
             let stop = self.change_power(&node, &body).await;

@@ -19,6 +19,16 @@ impl IronicCalls<'_> {
     pub(super) async fn remove(&self, host: &ManagedHost, aborts: AbortScope) -> VerbOutcome<()> {
         // Not by MAC address, because that node can belong to another host.
         let Some(node) = self.own_node(host).await? else { return Ok(()) };
+        if host.node_id.is_none() && aborts != AbortScope::Forced && may_run_system(&node) {
+            tracing::warn!(
+                namespace = host.namespace,
+                name = host.name,
+                node = node.uuid,
+                state = node.state_name,
+                "host deleted, the node of an earlier host with the same name stays"
+            );
+            return Ok(());
+        }
         let stop = self.remove_node(node, aborts).await;
         if let VerbStop::Busy { reason } = &stop
             && aborts == AbortScope::Forced
@@ -97,6 +107,9 @@ impl IronicCalls<'_> {
         if node.name.as_deref() != Some(node_name(host).as_str()) {
             return Ok(false);
         }
+        if may_run_system(node) {
+            return Err(self.machine_in_use(host, node));
+        }
         match node.provision_state {
             NodeState::DeployFailed | NodeState::Error => {
                 self.delete_in_maintenance(node).await?;
@@ -109,17 +122,6 @@ impl IronicCalls<'_> {
                 );
                 Ok(true)
             }
-            NodeState::Active
-            | NodeState::AdoptFailed
-            | NodeState::Servicing
-            | NodeState::ServiceWait
-            | NodeState::ServiceFailed
-            | NodeState::Other => Err(self.machine_in_use(host, node)),
-            // Set before the adoption of a machine that runs a system.
-            NodeState::Manageable if node.instance_uuid.is_some() => {
-                Err(self.machine_in_use(host, node))
-            }
-
             NodeState::DeployWait => {
                 let stop = self.abort_waiting(node, AbortScope::AllButErasure).await;
                 Err(stop.unwrap_or_else(|| node.running(DELETING)))
@@ -136,7 +138,13 @@ impl IronicCalls<'_> {
             | NodeState::CleanFailed
             | NodeState::Inspecting
             | NodeState::InspectWait
-            | NodeState::InspectFailed => Ok(false),
+            | NodeState::InspectFailed
+            | NodeState::Active
+            | NodeState::AdoptFailed
+            | NodeState::Servicing
+            | NodeState::ServiceWait
+            | NodeState::ServiceFailed
+            | NodeState::Other => Ok(false),
         }
     }
 
@@ -144,7 +152,7 @@ impl IronicCalls<'_> {
         self.failed(format!(
             "the service has the node {} ({}) of an earlier host with this name in the state '{}', so the \
              machine may run a system; to keep the system set spec.externallyProvisioned, to give it up delete \
-             the node at the service",
+             the node at the service (deleting this host leaves the node)",
             node.uuid,
             node_name(host),
             node.state_name
@@ -203,6 +211,35 @@ impl IronicCalls<'_> {
             Err(error) if error.status == Some(404) => Ok(()),
             Err(error) => Err(self.stop(error)),
         }
+    }
+}
+
+/// Whether the machine may run a system that was deployed.
+fn may_run_system(node: &NodeResponse) -> bool {
+    match node.provision_state {
+        NodeState::Active
+        | NodeState::AdoptFailed
+        | NodeState::Servicing
+        | NodeState::ServiceWait
+        | NodeState::ServiceFailed
+        | NodeState::Other => true,
+        // It is set before the adoption of a machine.
+        NodeState::Manageable => node.instance_uuid.is_some(),
+        NodeState::Enroll
+        | NodeState::Verifying
+        | NodeState::Available
+        | NodeState::Deploying
+        | NodeState::DeployWait
+        | NodeState::DeployFailed
+        | NodeState::Deleting
+        | NodeState::Cleaning
+        | NodeState::CleanWait
+        | NodeState::CleanFailed
+        | NodeState::Error
+        | NodeState::Inspecting
+        | NodeState::InspectWait
+        | NodeState::InspectFailed
+        | NodeState::Adopting => false,
     }
 }
 

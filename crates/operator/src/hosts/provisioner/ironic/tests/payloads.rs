@@ -225,7 +225,7 @@ async fn a_busy_node_is_not_changed() {
     let outcome = service.provisioner.inspect(&service.host, &InspectionRequest::default()).await;
     assert_eq!(show(&outcome), "busy power failure: no response");
     let request = PowerOffRequest {
-        mode: HostRebootMode::Soft,
+        mode: HostRebootMode::Hard,
         is_forced: true,
         aborts: AbortScope::Nothing,
     };

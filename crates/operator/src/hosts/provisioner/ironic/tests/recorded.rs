@@ -655,3 +655,46 @@ async fn repeated_failures_to_remove_a_deployment_are_reported_and_delayed() {
     }
     assert!(delays.is_sorted() && delays[2] > delays[0] * 2, "{delays:?}");
 }
+
+#[tokio::test]
+async fn a_host_that_was_never_registered_leaves_a_node_that_may_run_a_system() {
+    for (state, node_id, scope, is_removed) in [
+        ("active", None, AbortScope::AllButErasure, false),
+        ("rescue", None, AbortScope::Everything, false),
+        ("active", None, AbortScope::Forced, true),
+        ("active", Some("n1"), AbortScope::AllButErasure, true),
+        ("available", None, AbortScope::AllButErasure, true),
+    ] {
+        let fields = json!({"provision_state": state, "name": "lab~host-1"});
+        let found = fixture(Some(fields.clone()), &[]).recording.node.lock().unwrap().clone();
+        let mut service = fixture(Some(fields), &[("GET /v1/nodes/lab~host-1", found.unwrap())]);
+        service.host.node_id = node_id.map(str::to_owned);
+        let outcome = show(&service.provisioner.delete(&service.host, scope).await);
+        let expected = if is_removed { "started removing the node" } else { "done" };
+        assert_eq!(outcome, expected, "{state} {node_id:?} {scope:?}");
+        assert_eq!(service.changes().contains(&"DELETE NODE".to_owned()), is_removed);
+    }
+}
+
+#[tokio::test]
+async fn every_failed_power_change_counts() {
+    let node = json!({"provision_state": "available", "power_state": "power on",
+        "last_error": "cannot change the power state: the BMC does not respond"});
+    let service = fixture(Some(node), &[]);
+    let mut lab = HostLab::new(Arc::new(service.provisioner), json!({}));
+    lab.host.metadata.finalizers = Some(vec!["baremetalhost.metal3.io".to_owned()]);
+    lab.host.status = serde_json::from_value(json!({"operationalStatus": "OK",
+        "provisioning": {"state": "powering off before delete", "ID": "n1"}}))
+    .unwrap();
+    lab.delete();
+    // The service accepts each request, and then fails again.
+    let start = lab.now;
+    while lab.state() == "powering off before delete" {
+        let wait = lab.pass().await;
+        lab.now += wait.unwrap_or_default();
+        let taken = std::time::Duration::try_from(lab.now.duration_since(start)).unwrap();
+        assert!(taken < std::time::Duration::from_secs(3600), "{:?}", lab.status());
+    }
+    assert_eq!(lab.state(), "deleting");
+    assert!(lab.events.iter().filter(|event| **event == "PowerManagementError").count() >= 4);
+}
