@@ -12,7 +12,7 @@ mod progress;
 mod record;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::config::{AuthMode, Config, ConfigSource, LogSection};
 use crate::process::{StopSignal, raise_open_file_limit};
-use crate::service::{FerriteService, prepare_data_dir, unix_socket_path};
+use crate::service::{FerriteService, create_data_dir, prepare_data_dir, unix_socket_path};
 use crate::{provisioning, ramdisk, serve, telemetry};
 use controller::RunController;
 use decide::RunOperation;
@@ -174,6 +174,14 @@ fn perform(command: &RunCommand) -> Result<(), RunFailure> {
     let host = host.map_err(|error| {
         RunFailure::invalid_input(format!("the host file {}: {error}", options.host.display()))
     })?;
+    if let Some(path) = command.inventory_file() {
+        check_writable(path).map_err(|error| {
+            RunFailure::invalid_input(format!(
+                "--inventory: cannot write {}: {error}",
+                path.display()
+            ))
+        })?;
+    }
     let run = SingleRun { options, operation: command.operation(&host), host, started_at };
     let mut result = run.perform()?;
     if let Some(path) = command.inventory_file()
@@ -193,6 +201,9 @@ impl SingleRun<'_> {
     fn perform(&self) -> Result<RunResult, RunFailure> {
         // The power state is read again by each run, so there is nothing to keep.
         let is_kept = self.operation != RunOperation::PowerStatus;
+        if let Some(path) = self.options.state_dir.as_ref().filter(|_| !is_kept) {
+            self.check_unused_state_dir(StateDir::new(path.clone()))?;
+        }
         match self.options.state_dir.as_ref().filter(|_| is_kept) {
             Some(path) => self.perform_in(StateDir::new(path.clone())),
             None => {
@@ -201,6 +212,16 @@ impl SingleRun<'_> {
                 let folder = folder.map_err(|error| RunFailure::configuration(&error))?;
                 self.perform_in(StateDir::new(folder.path().to_owned()))
             }
+        }
+    }
+
+    /// Rejects a state directory that is not one of this machine. It may be in use, so it is not locked.
+    fn check_unused_state_dir(&self, state: StateDir) -> Result<(), RunFailure> {
+        create_data_dir(state.path(), "--state-dir")
+            .map_err(|error| RunFailure::configuration(&error))?;
+        match state.load()? {
+            Some(record) => record.check_name(self.host.name(), state.path()),
+            None => Ok(()),
         }
     }
 
@@ -300,6 +321,7 @@ impl SingleRun<'_> {
             api,
             operation: self.operation,
             host: &self.host,
+            host_path: &self.options.host,
             state,
             record,
             output: self.options.output,
@@ -361,6 +383,23 @@ impl SingleRun<'_> {
     }
 }
 
+/// Fails if the file cannot be written. Its content is not changed, and it is not created.
+fn check_writable(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        Ok(found) if found.is_file() => {
+            std::fs::OpenOptions::new().append(true).open(path).map(drop)
+        }
+        // Opening a pipe would wait for its reader.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::File::create_new(path)?;
+            std::fs::remove_file(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Replaces the settings that do not apply to a single operation. Clients of the API need the password in
 /// the state directory, whatever is configured; agents need none.
 fn restrict(config: &mut Config, operation: RunOperation) {
@@ -385,8 +424,6 @@ fn restrict(config: &mut Config, operation: RunOperation) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     /// Also if the configuration disables authentication.
@@ -406,6 +443,22 @@ mod tests {
             assert_eq!(config.database.url, None);
             assert_eq!(config.api.unix_socket, None);
             assert!(config.boot.enabled);
+        }
+    }
+
+    #[test]
+    fn checks_whether_a_file_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let existing = folder.path().join("existing");
+        std::fs::write(&existing, "old").unwrap();
+        check_writable(&existing).unwrap();
+        assert_eq!(std::fs::read_to_string(&existing).unwrap(), "old");
+        let new = folder.path().join("new");
+        check_writable(&new).unwrap();
+        assert!(!new.exists());
+        check_writable(Path::new("/dev/null")).unwrap();
+        for path in [folder.path().to_owned(), existing.join("inside"), new.join("inside")] {
+            check_writable(&path).unwrap_err();
         }
     }
 

@@ -292,13 +292,8 @@ pub(crate) fn unix_socket_path(data_dir: &Path) -> anyhow::Result<PathBuf> {
 /// dropped: two processes on one SQLite file would each treat the other's leases as stale. Errors name the
 /// option that selects the directory.
 pub(crate) fn prepare_data_dir(path: &Path, option: &str) -> anyhow::Result<File> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    // New files are private even if the directory existed with other permissions.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    create_data_dir(path, option)?;
     let shown = path.display();
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
-        format!("cannot create the data directory {shown}; give another with {option}")
-    })?;
     let lock = File::create(path.join("lock")).with_context(|| {
         format!("cannot write in the data directory {shown}; give another with {option}")
     })?;
@@ -313,6 +308,17 @@ pub(crate) fn prepare_data_dir(path: &Path, option: &str) -> anyhow::Result<File
             Err(error).with_context(|| format!("cannot lock the data directory {shown}"))
         }
     }
+}
+
+/// Creates the data directory, accessible only by this user. The error names the option that selects it.
+pub(crate) fn create_data_dir(path: &Path, option: &str) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    // New files are private even if the directory existed with other permissions.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.with_context(|| {
+        format!("cannot create the data directory {}; give another with {option}", path.display())
+    })
 }
 
 pub(crate) fn now() -> Timestamp {

@@ -2,14 +2,15 @@
 //! Drives the service from the creation of the node to the end of the operation.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use ironic_client::{Api, IronicClientError, Method, QueryString, percent_encode};
-use node_model::{PowerTarget, Verb};
+use node_model::{InterfaceKind, PowerTarget, Verb};
 use serde_json::{Map, Value, json};
 
 use super::decide::{RunDecision, RunOperation, decide};
-use super::host_file::HostFile;
+use super::host_file::{HostFile, name_host_file_keys};
 use super::outcome::RunFailure;
 use super::progress::{RunOutput, RunResult};
 use super::record::{RunRecord, RunStatus, StateDir};
@@ -25,6 +26,7 @@ pub(super) struct RunController<'a> {
     pub(super) api: Api,
     pub(super) operation: RunOperation,
     pub(super) host: &'a HostFile,
+    pub(super) host_path: &'a Path,
     pub(super) state: &'a StateDir,
     pub(super) record: RunRecord,
     pub(super) output: RunOutput,
@@ -78,8 +80,15 @@ impl RunController<'_> {
         node: &Value,
         mut fields: Map<String, Value>,
     ) -> Result<(), RunFailure> {
-        if let RunDecision::Failed(error) = decide(self.operation, node, &BTreeSet::new()) {
-            return Err(RunFailure::of_operation(self.operation.name(), &error));
+        match decide(self.operation, node, &BTreeSet::new()) {
+            RunDecision::Refused(reason) => return Err(RunFailure::invalid_input(reason)),
+            RunDecision::Failed(error) => {
+                return Err(RunFailure::of_operation(self.operation.name(), &error));
+            }
+            RunDecision::Provision(_)
+            | RunDecision::Power(_)
+            | RunDecision::Wait
+            | RunDecision::Done => {}
         }
         fields.remove("uuid");
         // Responses contain no secrets to compare with.
@@ -132,6 +141,23 @@ impl RunController<'_> {
         Ok(())
     }
 
+    /// Checks the deployment as the service does before it writes an image. Cleaning comes first and erases
+    /// the disks, so an invalid deployment must be found before it.
+    async fn validate_deployment(&self) -> Result<(), RunFailure> {
+        let results = self.api.get(&self.node_path("/validate")).await?;
+        // The deploy interface also checks the boot interface.
+        let deploy = &results[InterfaceKind::Deploy.as_str()];
+        if deploy["result"] != false {
+            return Ok(());
+        }
+        let reason = deploy["reason"].as_str().unwrap_or("no reason was reported");
+        Err(RunFailure::invalid_input(format!(
+            "cannot deploy with the host file {}: {}; nothing was erased",
+            self.host_path.display(),
+            name_host_file_keys(reason.trim_end_matches('.'))
+        )))
+    }
+
     /// Requests each next verb until the operation has ended.
     async fn follow(&self) -> Result<RunResult, RunFailure> {
         let path = QueryString::new().with("fields", POLLED_FIELDS).append_to(&self.node_path(""));
@@ -150,9 +176,15 @@ impl RunController<'_> {
             }
             match decide(self.operation, &node, &requested) {
                 RunDecision::Wait => tokio::time::sleep(POLL_INTERVAL).await,
-                RunDecision::Provision(verb) => self.request_verb(verb).await?,
+                RunDecision::Provision(verb) => {
+                    if verb == Verb::Provide && self.operation == RunOperation::Deploy {
+                        self.validate_deployment().await?;
+                    }
+                    self.request_verb(verb).await?;
+                }
                 RunDecision::Power(target) => self.request_power(target).await?,
                 RunDecision::Done => return self.result(&node).await,
+                RunDecision::Refused(reason) => return Err(RunFailure::invalid_input(reason)),
                 RunDecision::Failed(error) => {
                     return Err(RunFailure::of_operation(self.operation.name(), &error));
                 }

@@ -38,6 +38,8 @@ pub(super) enum RunDecision {
     Wait,
     /// The operation is complete.
     Done,
+    /// The state directory cannot be used for the operation, for this reason.
+    Refused(String),
     /// The operation has failed for this reason.
     Failed(String),
 }
@@ -117,7 +119,7 @@ pub(super) fn decide(
         (_, RunStage::Foreign) => failed(node),
 
         (RunOperation::Deploy, RunStage::Active) if is_requested(Verb::Active) => RunDecision::Done,
-        (_, RunStage::Active) => RunDecision::Failed(
+        (_, RunStage::Active) => RunDecision::Refused(
             "an earlier run with this state directory deployed the machine; use another --state-dir \
              to overwrite it"
                 .to_owned(),
@@ -225,6 +227,7 @@ mod tests {
             RunDecision::Power(target) => target.to_string(),
             RunDecision::Wait => "-".to_owned(),
             RunDecision::Done => "done".to_owned(),
+            RunDecision::Refused(_) => "REFUSED".to_owned(),
             RunDecision::Failed(_) => "FAILED".to_owned(),
         }
     }
@@ -253,7 +256,7 @@ mod tests {
             verifying       -         -         -         -         -         -
             manageable      provide   clean     provide   inspect   rebooting done
             available       active    manage    manage    manage    rebooting done
-            active          FAILED    FAILED    FAILED    FAILED    rebooting done
+            active          REFUSED   REFUSED   REFUSED   REFUSED   rebooting done
             error           FAILED    FAILED    FAILED    FAILED    rebooting done
             rescue          FAILED    FAILED    FAILED    FAILED    rebooting done
             deploying       -         -         -         -         -         -
@@ -294,7 +297,7 @@ mod tests {
             verifying       -         -         -         -         -         -
             manageable      FAILED    done      FAILED    done      done      done
             available       FAILED    FAILED    done      FAILED    done      done
-            active          done      FAILED    FAILED    FAILED    done      done
+            active          done      REFUSED   REFUSED   REFUSED   done      done
             error           FAILED    FAILED    FAILED    FAILED    done      done
             rescue          FAILED    FAILED    FAILED    FAILED    done      done
             deploying       -         -         -         -         -         -
@@ -355,7 +358,7 @@ mod tests {
             (deploy, "clean failed", "manage provide active done"),
             (deploy, "deploy failed", "active done"),
             (deploy, "inspect failed", "manage provide active done"),
-            (deploy, "active", "FAILED"),
+            (deploy, "active", "REFUSED"),
             (steps, "enroll", "manage clean done"),
             (steps, "available", "manage clean done"),
             (steps, "clean failed", "manage clean done"),
@@ -366,7 +369,7 @@ mod tests {
             (inspect, "enroll", "manage inspect done"),
             (inspect, "available", "manage inspect done"),
             (inspect, "inspect failed", "inspect done"),
-            (inspect, "active", "FAILED"),
+            (inspect, "active", "REFUSED"),
             (status, "enroll", "manage done"),
             (status, "active", "done"),
         ] {

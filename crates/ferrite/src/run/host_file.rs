@@ -64,6 +64,9 @@ const DEPLOY_FIELDS: &[&str] = &[
     "instance_info",
     "deploy_steps",
 ];
+/// Fields of `instance_info` and the keys that set them.
+const INSTANCE_KEYS: &[(&str, &str)] =
+    &[("image_source", "deploy.image"), ("image_checksum", "deploy.checksum")];
 const CLEAN_FIELDS: &[&str] = &["clean_steps"];
 
 /// A machine and what the operation needs.
@@ -156,6 +159,14 @@ impl HostFile {
     pub(super) fn name(&self) -> &str {
         self.node.get("name").and_then(Value::as_str).unwrap_or(DEFAULT_NAME)
     }
+}
+
+/// Replaces the fields of `instance_info` in an error of the service by the keys of the host file that set
+/// them.
+pub(super) fn name_host_file_keys(error: &str) -> String {
+    INSTANCE_KEYS.iter().fold(error.to_owned(), |error, (field, key)| {
+        error.replace(&format!("'instance_info/{field}'"), key)
+    })
 }
 
 /// The part of the host file that is used besides the machine.

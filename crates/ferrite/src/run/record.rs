@@ -63,13 +63,7 @@ impl RunRecord {
     ) -> Result<RunStart, RunFailure> {
         let Some(stored) = stored else { return Ok(RunStart::New(requested)) };
         let shown = state_dir.display();
-        if stored.name != requested.name {
-            return Err(RunFailure::invalid_input(format!(
-                "the state directory {shown} is that of the machine {}, but the host file describes {}; \
-                 use another --state-dir",
-                stored.name, requested.name
-            )));
-        }
+        stored.check_name(&requested.name, state_dir)?;
         let is_same =
             stored.operation == requested.operation && stored.fingerprint == requested.fingerprint;
         match stored.status {
@@ -91,6 +85,19 @@ impl RunRecord {
                 Ok(RunStart::New(Self { node_uuid: stored.node_uuid, ..requested }))
             }
         }
+    }
+
+    /// Rejects the state directory of another machine.
+    pub(super) fn check_name(&self, name: &str, state_dir: &Path) -> Result<(), RunFailure> {
+        if self.name == name {
+            return Ok(());
+        }
+        Err(RunFailure::invalid_input(format!(
+            "the state directory {} is that of the machine {}, but the host file describes {name}; use \
+             another --state-dir",
+            state_dir.display(),
+            self.name
+        )))
     }
 }
 

@@ -55,9 +55,44 @@ fn deploys_and_reports_success_again() {
     changed["deploy"]["meta_data"] = json!({"hostname": "other"});
     let changed = rig.write_host("changed.yaml", &changed);
     let refused = rig.run(&["deploy"], &changed, &["--state-dir", "state"]);
-    assert_eq!(refused.code, 1, "{}", refused.text());
-    assert!(refused.message().contains("use another --state-dir to overwrite it"));
+    assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+    assert!(refused.message().ends_with("use another --state-dir to overwrite it"));
     assert_eq!(machine.boot_history().len(), boots);
+
+    // Neither does another operation.
+    let refused = rig.run(&["clean"], &host, &["--state-dir", "state"]);
+    assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+    assert!(refused.message().contains("use another --state-dir"), "{}", refused.message());
+    assert_eq!(machine.boot_history().len(), boots);
+}
+
+/// The disks are not erased for an image that cannot be written.
+#[test]
+fn invalid_deployments_are_refused_before_cleaning() {
+    let rig = RunRig::new();
+    let mut without_checksum = rig.host();
+    without_checksum["deploy"].as_object_mut().unwrap().remove("checksum");
+    let host = rig.write_host("host.yaml", &without_checksum);
+    let mut process = rig.start(&["deploy"], &host, &["--state-dir", "state"]);
+    process.connect_agents();
+    let (code, lines) = process.finish();
+    let result = lines.last().unwrap();
+    assert_eq!((code, result["outcome"].as_str()), (2, Some("invalid input")), "{lines:#?}");
+    let message = result["message"].as_str().unwrap();
+    assert!(message.contains("deploy.checksum is missing"), "{message}");
+    assert!(message.contains("host.yaml"), "{message}");
+    let machine = rig.machine();
+    assert_eq!(machine.completed_step_count("erase_devices_metadata"), 0);
+    assert_eq!(machine.boot_history().len(), 0, "{:?}", machine.boot_history());
+
+    // The corrected host file is used with the same state directory.
+    let host = rig.write_host("host.yaml", &rig.host());
+    let mut process = rig.start(&["deploy"], &host, &["--state-dir", "state"]);
+    process.connect_agents();
+    let (code, lines) = process.finish();
+    assert_eq!(code, 0, "{lines:#?}");
+    assert_eq!(machine.completed_step_count("erase_devices_metadata"), 1);
+    assert_eq!(machine.completed_step_count("write_image"), 1);
 }
 
 #[test]
@@ -140,6 +175,19 @@ fn inspects_and_writes_the_inventory() {
     let text = std::fs::read_to_string(rig.path("inventory.json")).unwrap();
     let inventory: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(inventory["inventory"]["system_vendor"]["manufacturer"], "Ferrite", "{inventory}");
+    // A file that cannot be written is reported before the machine is used.
+    let boots = rig.machine().boot_history().len();
+    std::fs::create_dir(rig.path("folder")).unwrap();
+    for (file, expected) in [
+        ("absent/inventory.json", "--inventory: cannot write absent/inventory.json: "),
+        ("folder", "--inventory: cannot write folder: "),
+    ] {
+        let refused = rig.run(&["inspect"], &host, &["--inventory", file]);
+        assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+        assert!(refused.message().starts_with(expected), "{}", refused.message());
+        assert_eq!(refused.lines.len(), 1, "nothing was started: {}", refused.text());
+    }
+    assert_eq!(rig.machine().boot_history().len(), boots);
     // Without a file the earlier result is printed.
     let again = rig.run(&["inspect"], &host, &["--state-dir", "state"]);
     assert_eq!(again.code, 0, "{}", again.text());
@@ -163,6 +211,25 @@ fn changes_and_shows_the_power_state() {
         assert_eq!(run.lines.last().unwrap()["power_state"], expected, "{target}");
         assert_eq!(machine.power_state(), state, "{target}");
     }
+    // The state directory is not needed, but a wrong one is a mistake.
+    std::fs::write(rig.path("file"), "").unwrap();
+    let refused = rig.run(&["power", "status"], &host, &["--state-dir", "file"]);
+    assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+    assert!(
+        refused.message().contains("file; give another with --state-dir"),
+        "{}",
+        refused.message()
+    );
+    let mut other = rig.host();
+    other["name"] = json!("other");
+    let other = rig.write_host("other.yaml", &other);
+    let run = rig.run(&["power", "off"], &other, &["--state-dir", "state"]);
+    assert_eq!(run.code, 0, "{}", run.text());
+    let run = rig.run(&["power", "status"], &other, &["--state-dir", "state"]);
+    assert_eq!(run.code, 0, "{}", run.text());
+    let refused = rig.run(&["power", "status"], &host, &["--state-dir", "state"]);
+    assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+    assert!(refused.message().contains("is that of the machine other"), "{}", refused.message());
     // Text output: only the result is on standard output.
     let output = rig.run_text(&["power", "status"], &host);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "power off\n");
