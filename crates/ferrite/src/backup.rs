@@ -11,10 +11,9 @@ use store::{
     StoreSettings, back_up,
 };
 
-use crate::config::Config;
-use crate::process::print_line;
+use crate::database_options::{DatabaseOptions, finish};
 use crate::service::prepare_data_dir;
-use crate::{print_error, telemetry};
+use crate::telemetry;
 
 /// Options of `ferrite backup`.
 #[derive(Args, Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct BackupArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    database: BackupDatabaseArguments,
+    database: DatabaseOptions,
 }
 
 /// Options of `ferrite restore`.
@@ -33,7 +32,7 @@ pub(crate) struct RestoreArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    database: BackupDatabaseArguments,
+    database: DatabaseOptions,
     /// Check the backup, the sealing keys and that the database can be replaced, without writing to it.
     #[arg(long)]
     dry_run: bool,
@@ -44,23 +43,9 @@ pub(crate) struct RestoreArguments {
     continue_work: bool,
 }
 
-/// Which database.
-#[derive(Args, Debug)]
-struct BackupDatabaseArguments {
-    /// The configuration file (TOML) of the server.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The data directory of the server.
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// The database, such as postgresql://user:password@host/ferrite.
-    #[arg(long, value_name = "URL")]
-    database: Option<String>,
-}
-
 /// Runs `ferrite backup`.
 pub(crate) fn run_backup(arguments: &BackupArguments) -> ExitCode {
-    finish(arguments.run().map(|summary| {
+    let lines = arguments.run().map(|summary| {
         let BackupSummary { nodes, rows, schema, engine, .. } = &summary;
         let file = arguments.file.display();
         let mut lines = vec![format!(
@@ -73,30 +58,19 @@ pub(crate) fn run_backup(arguments: &BackupArguments) -> ExitCode {
             ));
         }
         lines
-    }))
+    });
+    finish(lines, exit_code)
 }
 
 /// Runs `ferrite restore`.
 pub(crate) fn run_restore(arguments: &RestoreArguments) -> ExitCode {
-    finish(arguments.run().map(|report| arguments.describe(&report)))
-}
-
-fn finish(result: anyhow::Result<Vec<String>>) -> ExitCode {
-    match result {
-        Ok(lines) => {
-            lines.iter().for_each(|line| print_line(line));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            print_error(&error);
-            ExitCode::from(exit_code(&error) as u8)
-        }
-    }
+    finish(arguments.run().map(|report| arguments.describe(&report)), exit_code)
 }
 
 impl BackupArguments {
     fn run(&self) -> anyhow::Result<BackupSummary> {
         let (config, data_dir) = self.database.load()?;
+        telemetry::start(&config.log)?;
         Ok(back_up(&config.store(&data_dir), &self.file)?)
     }
 }
@@ -104,6 +78,7 @@ impl BackupArguments {
 impl RestoreArguments {
     fn run(&self) -> anyhow::Result<RestoreReport> {
         let (config, data_dir) = self.database.load()?;
+        telemetry::start(&config.log)?;
         let settings: StoreSettings = config.store_with_keys(&data_dir)?;
         let _data_dir_lock = match settings.uses_server()? {
             true => None,
@@ -137,21 +112,6 @@ impl RestoreArguments {
             lines.push(format!("{unfinished} nodes with unfinished work {outcome}"));
         }
         lines
-    }
-}
-
-impl BackupDatabaseArguments {
-    fn load(&self) -> anyhow::Result<(Config, PathBuf)> {
-        let mut config = Config::load(self.config.as_deref(), std::env::vars())?;
-        if self.data_dir.is_some() {
-            config.data_dir.clone_from(&self.data_dir);
-        }
-        if self.database.is_some() {
-            config.database.url.clone_from(&self.database);
-        }
-        telemetry::start(&config.log)?;
-        let data_dir = config.data_dir()?;
-        Ok((config, data_dir))
     }
 }
 

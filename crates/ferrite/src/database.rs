@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ferrite database migrate`: applies the schema migrations of this version and exits.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use command_line::CliExitCode;
 use store::{SchemaUpgrade, Store, StoreOpenError};
 
-use crate::config::Config;
-use crate::process::print_line;
+use crate::database_options::{DatabaseOptions, finish};
 use crate::service::prepare_data_dir;
-use crate::{print_error, telemetry};
+use crate::telemetry;
 
 /// Commands of `ferrite database`.
 #[derive(Subcommand, Debug)]
@@ -25,43 +23,20 @@ pub(crate) enum DatabaseCommand {
 /// Options of `ferrite database migrate`.
 #[derive(Args, Debug)]
 pub(crate) struct MigrateArguments {
-    /// The configuration file (TOML) of the server.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The data directory of the server.
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// The database, such as postgresql://user:password@host/ferrite.
-    #[arg(long, value_name = "URL")]
-    database: Option<String>,
+    #[command(flatten)]
+    database: DatabaseOptions,
 }
 
 /// Runs a command.
 pub(crate) fn run(command: &DatabaseCommand) -> ExitCode {
     let DatabaseCommand::Migrate(arguments) = command;
-    match arguments.migrate() {
-        Ok(upgrade) => {
-            print_line(&summary(upgrade));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            print_error(&error);
-            ExitCode::from(exit_code(&error) as u8)
-        }
-    }
+    finish(arguments.migrate().map(|upgrade| vec![summary(upgrade)]), exit_code)
 }
 
 impl MigrateArguments {
     fn migrate(&self) -> anyhow::Result<SchemaUpgrade> {
-        let mut config = Config::load(self.config.as_deref(), std::env::vars())?;
-        if self.data_dir.is_some() {
-            config.data_dir.clone_from(&self.data_dir);
-        }
-        if self.database.is_some() {
-            config.database.url.clone_from(&self.database);
-        }
+        let (config, data_dir) = self.database.load()?;
         telemetry::start(&config.log)?;
-        let data_dir = config.data_dir()?;
         let settings = config.store_with_keys(&data_dir)?;
         // A SQLite file is not migrated while a server of another version uses it. Servers with a database
         // server continue.

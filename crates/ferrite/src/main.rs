@@ -9,6 +9,7 @@ mod certificate_expiries;
 mod config;
 mod crds;
 mod database;
+mod database_options;
 mod demo;
 mod embedded_service;
 mod in_process_transport;

@@ -2,14 +2,13 @@
 //! `ferrite secrets`: shows and replaces the key that encrypts the secrets in the database.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use store::{KeyStatus, RotationPhase, RotationProgress, RotationSummary, Store};
 
-use crate::config::Config;
+use crate::database_options::DatabaseOptions;
 use crate::process::print_line;
 
 /// Commands of `ferrite secrets`.
@@ -18,33 +17,19 @@ pub(crate) enum SecretsCommand {
     /// Print a new key, to be stored in the configured source.
     NewKey,
     /// Show the sealing keys and the processes that use them.
-    Status(SecretsArguments),
+    Status(DatabaseOptions),
     /// Replace the sealing key and re-seal all secrets, while servers run. Continues an interrupted
     /// rotation.
     Rotate(RotateArguments),
     /// Remove the keys that a rotation has replaced from the key file.
-    RemoveOldKeys(SecretsArguments),
-}
-
-/// Options of all commands with a database.
-#[derive(Args, Debug)]
-pub(crate) struct SecretsArguments {
-    /// The configuration file (TOML) of the server.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The data directory of the server.
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// The database, such as postgresql://user:password@host/ferrite.
-    #[arg(long, value_name = "URL")]
-    database: Option<String>,
+    RemoveOldKeys(DatabaseOptions),
 }
 
 /// Options of `ferrite secrets rotate`.
 #[derive(Args, Debug)]
 pub(crate) struct RotateArguments {
     #[command(flatten)]
-    common: SecretsArguments,
+    database: DatabaseOptions,
     /// How many seconds to wait for processes that do not have the new key yet.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     wait: u64,
@@ -61,10 +46,10 @@ pub(crate) fn run(command: &SecretsCommand) -> anyhow::Result<()> {
             (arguments, Duration::ZERO)
         }
         SecretsCommand::Rotate(arguments) => {
-            (&arguments.common, Duration::from_secs(arguments.wait))
+            (&arguments.database, Duration::from_secs(arguments.wait))
         }
     };
-    let store = arguments.open()?;
+    let store = open(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -81,22 +66,13 @@ pub(crate) fn run(command: &SecretsCommand) -> anyhow::Result<()> {
     outcome
 }
 
-impl SecretsArguments {
-    fn open(&self) -> anyhow::Result<Store> {
-        let mut config = Config::load(self.config.as_deref(), std::env::vars())?;
-        if self.data_dir.is_some() {
-            config.data_dir.clone_from(&self.data_dir);
-        }
-        if self.database.is_some() {
-            config.database.url.clone_from(&self.database);
-        }
-        let data_dir = config.data_dir()?;
-        if !data_dir.is_dir() {
-            // The command must not create a database at a mistyped path.
-            bail!("the data directory {} does not exist; give --data-dir", data_dir.display());
-        }
-        Store::open(&config.store_with_keys(&data_dir)?).context("cannot open the database")
+fn open(database: &DatabaseOptions) -> anyhow::Result<Store> {
+    let (config, data_dir) = database.load()?;
+    if !data_dir.is_dir() {
+        // The command must not create a database at a mistyped path.
+        bail!("the data directory {} does not exist; give --data-dir", data_dir.display());
     }
+    Store::open(&config.store_with_keys(&data_dir)?).context("cannot open the database")
 }
 
 async fn show_status(store: &Store) -> anyhow::Result<()> {
