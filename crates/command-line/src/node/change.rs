@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use ironic_client::{Api, Method, percent_encode};
+use ironic_client::{Api, ErrorClass, IronicClientError, Method, percent_encode};
 use serde_json::{Value, json};
 
 use crate::assignments::{Assignment, is_nested, json_patch, json_pointer};
@@ -13,6 +13,17 @@ use crate::cli_error::CliError;
 use crate::context::CliContext;
 use crate::output::OutputArguments;
 use crate::selection::{NodeSelection, SelectedNode};
+
+/// States of machines with an instance, which `undeploy` removes.
+const STATES_WITH_INSTANCE: [&str; 7] = [
+    "active",
+    "deploy failed",
+    "error",
+    "rescue",
+    "rescue failed",
+    "unrescue failed",
+    "wait call-back",
+];
 
 /// Fields whose values are unique among nodes.
 const UNIQUE_FIELDS: [&str; 3] = ["name", "uuid", "instance_uuid"];
@@ -127,13 +138,33 @@ pub(crate) async fn delete(
         selected,
         arguments.bulk.parallel,
         |api, machine| async move {
-            api.send(Method::DELETE, &machine.path(), None).await?;
-            Ok("deleted".to_owned())
+            match api.send(Method::DELETE, &machine.path(), None).await {
+                Ok(_) => Ok("deleted".to_owned()),
+                Err(error) if error.class() == ErrorClass::Rejected => {
+                    Err(deletion_error(&api, &machine, error).await)
+                }
+                Err(error) => Err(error.into()),
+            }
         },
     )
     .await?
     .outcomes;
     bulk::report(context, outcomes, arguments.output.output)
+}
+
+/// The error of a rejected deletion, with what to do first if the machine has an instance.
+async fn deletion_error(api: &Api, machine: &SelectedNode, error: IronicClientError) -> CliError {
+    // The selection may be older than the reason of the rejection.
+    let node = api.get(&machine.path()).await.unwrap_or_else(|_| machine.node.clone());
+    let state = node["provision_state"].as_str().unwrap_or_default();
+    if !STATES_WITH_INSTANCE.contains(&state) {
+        return error.into();
+    }
+    let label = &machine.label;
+    CliError::Rejected(format!(
+        "{error}\n  hint: remove its instance with `ferrite node undeploy {label} --wait`, then delete it; to \
+         delete it and leave its disks as they are, run `ferrite node maintenance on {label}` first"
+    ))
 }
 
 /// A change of one node, which is applied completely or not at all.

@@ -129,6 +129,30 @@ fn run_command(mut command: Command) -> CommandOutput {
 }
 
 #[test]
+fn deletion_of_a_deployed_machine_fails_with_a_hint() {
+    let home = TestHome::new();
+    let server = home.serve();
+    let user = CliUser::new(&server.url());
+    user.enrol_rack();
+    for line in ["node manage rack1-01 -w", "node provide rack1-01 -wy", "node deploy rack1-01 -wy"]
+    {
+        let done = user.run(line);
+        assert_eq!(done.code, 0, "ferrite {line}: {}{}", done.out, done.err);
+    }
+    let refused = user.run("node delete rack1-01");
+    assert_eq!(refused.code, 4, "{}{}", refused.out, refused.err);
+    let text = format!("{}{}", refused.out, refused.err);
+    for expected in ["state active", "`ferrite node undeploy rack1-01 --wait`"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    // The commands of the hint work.
+    for line in ["node undeploy rack1-01 --wait -y", "node delete rack1-01"] {
+        let done = user.run(line);
+        assert_eq!(done.code, 0, "ferrite {line}: {}{}", done.out, done.err);
+    }
+}
+
+#[test]
 fn lists_shows_and_changes_nodes() {
     let home = TestHome::new();
     let server = home.serve();
