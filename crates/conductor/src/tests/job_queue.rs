@@ -22,17 +22,23 @@ async fn counts(test: &TestConductor) -> JobCounts {
     test.store.read(|reader| reader.job_counts(JobQueue::Clean)).await.unwrap()
 }
 
+/// Inserts nodes whose cleaning waits for an agent, and requests it one second apart. Those beyond the limit
+/// are queued.
+async fn start_cleanings<const COUNT: usize>(test: &TestConductor) -> [NodeId; COUNT] {
+    let mut ids = [NodeId::random(); COUNT];
+    for id in &mut ids {
+        let wait = json!({"fake_wait_for_agent": true});
+        *id = test.insert_node(ProvisionState::Manageable, wait).await;
+        assert_eq!(test.run_verb(*id, Verb::Provide).await, ProvisionState::CleanWait);
+        test.advance(Duration::from_secs(1));
+    }
+    ids
+}
+
 #[tokio::test]
 async fn jobs_beyond_the_limit_start_in_order() {
     let test = TestConductor::with_job_limit(1);
-    let mut ids = Vec::new();
-    for _ in 0..3 {
-        let wait = json!({"fake_wait_for_agent": true});
-        let id = test.insert_node(ProvisionState::Manageable, wait).await;
-        assert_eq!(test.run_verb(id, Verb::Provide).await, ProvisionState::CleanWait);
-        test.advance(Duration::from_secs(1));
-        ids.push(id);
-    }
+    let ids = start_cleanings::<3>(&test).await;
     let reason = |node: node_model::Node| node.wait.map(|wait| wait.reason);
     assert_eq!(reason(test.get(ids[0]).await), Some(WaitReason::AgentHeartbeat));
     assert_eq!(reason(test.get(ids[1]).await), Some(WaitReason::JobQueue));
@@ -52,11 +58,8 @@ async fn jobs_beyond_the_limit_start_in_order() {
 #[tokio::test]
 async fn explanation_contains_the_queue() {
     let test = TestConductor::with_job_limit(1);
+    start_cleanings::<2>(&test).await;
     let wait = json!({"fake_wait_for_agent": true});
-    for _ in 0..2 {
-        let id = test.insert_node(ProvisionState::Manageable, wait.clone()).await;
-        test.run_verb(id, Verb::Provide).await;
-    }
     let id = test.insert_node(ProvisionState::Manageable, wait).await;
     let request = ProvisionRequest::plain(Verb::Provide, user());
     let explanation = test.conductor.explain(id, request).await.unwrap();
@@ -83,14 +86,7 @@ async fn explanation_contains_the_queue() {
 #[tokio::test]
 async fn limit_that_was_raised_or_lowered_is_applied() {
     let mut test = TestConductor::with_job_limit(1);
-    let mut ids = Vec::new();
-    for _ in 0..4 {
-        let wait = json!({"fake_wait_for_agent": true});
-        let id = test.insert_node(ProvisionState::Manageable, wait).await;
-        test.run_verb(id, Verb::Provide).await;
-        test.advance(Duration::from_secs(1));
-        ids.push(id);
-    }
+    let ids = start_cleanings::<4>(&test).await;
     test.set_job_limit(3);
     fill(&test.conductor, JobQueue::Clean).await.unwrap();
     assert_eq!(counts(&test).await, JobCounts { running: 3, queued: 1 });
@@ -108,15 +104,7 @@ async fn limit_that_was_raised_or_lowered_is_applied() {
 #[tokio::test]
 async fn queue_continues_without_aborted_jobs_and_nodes_in_maintenance() {
     let test = TestConductor::with_job_limit(1);
-    let mut ids = Vec::new();
-    for _ in 0..4 {
-        let wait = json!({"fake_wait_for_agent": true});
-        let id = test.insert_node(ProvisionState::Manageable, wait).await;
-        test.run_verb(id, Verb::Provide).await;
-        test.advance(Duration::from_secs(1));
-        ids.push(id);
-    }
-    let [first, aborted, in_maintenance, last] = ids[..] else { panic!("four nodes") };
+    let [first, aborted, in_maintenance, last] = start_cleanings(&test).await;
     assert_eq!(test.run_verb(aborted, Verb::Abort).await, ProvisionState::CleanFail);
     test.conductor.set_maintenance(in_maintenance, Some(None), user()).await.unwrap();
     test.run_node(in_maintenance).await;
@@ -173,14 +161,7 @@ async fn held_work_does_not_continue_when_its_node_is_woken() {
 #[tokio::test]
 async fn entries_left_by_earlier_versions_are_removed() {
     let test = TestConductor::with_job_limit(1);
-    let mut ids = Vec::new();
-    for _ in 0..3 {
-        let wait = json!({"fake_wait_for_agent": true});
-        let id = test.insert_node(ProvisionState::Manageable, wait).await;
-        test.run_verb(id, Verb::Provide).await;
-        test.advance(Duration::from_secs(1));
-        ids.push(id);
-    }
+    let ids = start_cleanings::<3>(&test).await;
     let mut ended = test.get(ids[0]).await;
     (ended.work, ended.wait, ended.due_at) = (None, None, None);
     let mut other_job = test.get(ids[1]).await;
