@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub(crate) use auth::{AuthMode, AuthModes};
+pub(crate) use checks::check_log_level;
 pub(crate) use dhcp::{DhcpNetwork, DhcpSection};
 pub(crate) use dns::DnsSection;
 pub(crate) use identity_services::AuthSection;

@@ -78,6 +78,10 @@ async fn run_manager(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let kube = arguments.kube_config().await?;
+    let mut namespaces = arguments.named_namespaces();
+    namespaces.extend(environment.ironic_namespace());
+    let client = kube::Client::try_from(kube.clone()).context("cannot create a client")?;
+    tokio::spawn(operator::namespaces::warn_about_missing(client, namespaces));
     let settings = ManagerSettings {
         scope: arguments.scope(),
         election: arguments.election(&kube)?,

@@ -22,10 +22,11 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-use crate::config::LogSection;
+use crate::config::{LogSection, check_log_level};
 
-/// Starts logging as configured.
+/// Starts logging as configured. Fails if the filter contains an unknown level.
 pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
+    check_log_level("log.level", &section.level)?;
     let filter = EnvFilter::try_new(&section.level)
         .with_context(|| format!("log.level {:?} is invalid", section.level))?;
     let logging = tracing_subscriber::fmt()

@@ -14,6 +14,7 @@ pub mod ironic_database;
 pub mod leader;
 mod linked_objects;
 pub mod metrics;
+pub mod namespaces;
 pub mod object_key;
 mod object_loop;
 mod object_patches;

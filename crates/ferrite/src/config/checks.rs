@@ -44,7 +44,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     config.provisioning.check()?;
     config.check_client_certificates()?;
     check_step_names(config)?;
-    check_log_level(&config.log.level)
+    check_log_level("log.level", &config.log.level)
 }
 
 /// A misspelt step would be neither blocked nor given another priority.
@@ -74,13 +74,19 @@ fn check_step_names(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A single word that is not a level would be the name of a module and silence all others.
-fn check_log_level(level: &str) -> anyhow::Result<()> {
+/// Rejects a log filter with an unknown level, naming the `setting` it comes from. A single word that is not
+/// a level would be the name of a module and silence all others.
+pub(crate) fn check_log_level(setting: &str, filter: &str) -> anyhow::Result<()> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-    for directive in level.split(',').filter(|directive| !directive.contains('=')) {
-        if !LEVELS.contains(&directive.trim().to_ascii_lowercase().as_str()) {
+    // Conditions on spans and fields may contain commas and equals signs.
+    if filter.contains('[') {
+        return Ok(());
+    }
+    for directive in filter.split(',') {
+        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+        if !LEVELS.contains(&level.trim().to_ascii_lowercase().as_str()) {
             bail!(
-                "log.level {directive:?} is not a level: use {}, or module=level",
+                "{setting}: {level:?} is not a level; use {}, or a list such as info,MODULE=debug",
                 LEVELS.join(", ")
             );
         }
@@ -113,14 +119,18 @@ mod tests {
             ("lifecycle.clean_step_priority_override = {foo = 3}", "clean_step_priority_override"),
             ("log.level = \"loud\"", "log.level"),
             ("log.level = \"info,loud\"", "log.level"),
+            ("log.level = \"info,store=loud\"", "log.level"),
+            ("log.level = \"\"", "log.level"),
         ];
         for (text, key) in cases {
             let config: Config = toml::from_str(text).unwrap();
             let error = check(&config).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
         }
-        for text in ["log.level = \"warn,store=debug\"", "log.level = \"INFO\""] {
-            check(&toml::from_str(text).unwrap()).unwrap();
+        for filter in
+            ["warn,store=debug", "INFO", "info, store::sqlite=trace", "a[b{c=1,d=2}]=info"]
+        {
+            check_log_level("log.level", filter).unwrap();
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `ferrite operator`.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,7 +19,7 @@ use operator::leader::LeaseTiming;
 use operator::process::{ElectionSettings, WebhookSettings};
 
 use super::environment::OperatorEnvironment;
-use crate::config::LogSection;
+use crate::config::{LogSection, check_log_level};
 use crate::embedded_service::EmbeddedServiceArguments;
 use crate::service::host_name;
 
@@ -160,6 +161,7 @@ impl FromStr for OptionalAddress {
 impl OperatorArguments {
     /// Rejects options that contradict each other.
     pub(super) fn check(&self) -> anyhow::Result<()> {
+        check_log_level("--log-level", &self.log_level)?;
         self.timing().check().context("the times of the leader election are invalid")?;
         if self.controllers.is_empty() {
             bail!("--controllers is empty; name at least one");
@@ -167,10 +169,16 @@ impl OperatorArguments {
         if self.provisioner() == ProvisionerChoice::InProcess && !self.service.with_service {
             bail!("--provisioner in-process needs --with-service");
         }
-        if let WatchScope::Namespaces(names) = self.scope() {
-            for name in &names {
-                check_namespace("--namespace", name)?;
+        match self.scope() {
+            WatchScope::Namespaces(names) => {
+                names.iter().try_for_each(|name| check_namespace("--namespace", name))?;
             }
+            // The variable may be set and empty.
+            WatchScope::Cluster if self.namespace.iter().all(String::is_empty) => {}
+            WatchScope::Cluster => bail!(
+                "--namespace (WATCH_NAMESPACE) contains no names; name the namespaces, or leave it out for \
+                 all"
+            ),
         }
         self.check_lease_namespaces()
     }
@@ -180,18 +188,29 @@ impl OperatorArguments {
         if !self.leader_election_namespace.is_empty() && !self.leader_elect {
             bail!("{OPTION} needs --leader-elect");
         }
+        let mut leases = BTreeSet::new();
         for value in &self.leader_election_namespace {
-            let namespace = match value.split_once('=') {
+            let (lease, namespace) = match value.split_once('=') {
                 Some((lease, _)) if !LEASES.contains(&lease) => {
                     bail!(
                         "{OPTION}: there is no lease {lease:?}; the leases are {}",
                         LEASES.join(", ")
                     )
                 }
-                Some((_, namespace)) => namespace,
-                None => value.as_str(),
+                Some((lease, namespace)) => (Some(lease), namespace),
+                None => (None, value.as_str()),
             };
             check_namespace(OPTION, namespace)?;
+            if !leases.insert(lease) {
+                match lease {
+                    Some(lease) => {
+                        bail!("{OPTION} is given twice for the lease {lease}; give it once")
+                    }
+                    None => bail!(
+                        "{OPTION} is given twice without a lease; give it once, or as LEASE=NAMESPACE"
+                    ),
+                }
+            }
         }
         Ok(())
     }
@@ -221,6 +240,18 @@ impl OperatorArguments {
         kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
             .await
             .with_context(|| format!("{} is invalid", path.display()))
+    }
+
+    /// The namespaces that the options name.
+    pub(super) fn named_namespaces(&self) -> BTreeSet<String> {
+        let leases = self.leader_election_namespace.iter();
+        let leases =
+            leases.map(|value| value.split_once('=').map_or(value.as_str(), |(_, name)| name));
+        let mut names: BTreeSet<String> = leases.map(str::to_owned).collect();
+        if let WatchScope::Namespaces(watched) = self.scope() {
+            names.extend(watched);
+        }
+        names
     }
 
     /// Namespaces whose objects are controlled.
@@ -285,7 +316,7 @@ impl OperatorArguments {
 }
 
 /// Rejects what is not a label of RFC 1123, as the API server does.
-fn check_namespace(option: &str, name: &str) -> anyhow::Result<()> {
+pub(super) fn check_namespace(option: &str, name: &str) -> anyhow::Result<()> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_valid = (1..=63).contains(&name.len())
         && name.bytes().all(is_inner)
@@ -332,6 +363,24 @@ mod tests {
             (&["--namespace", "a,-b"], "--namespace: \"-b\""),
             (&["--namespace", "a.b"], "--namespace: \"a.b\""),
             (&["--namespace", long.as_str()], "--namespace: "),
+            (&["--namespace", " , "], "--namespace (WATCH_NAMESPACE) contains no names"),
+            (&["--namespace", " "], "--namespace (WATCH_NAMESPACE) contains no names"),
+            (&["--log-level", "infoo"], "--log-level: \"infoo\" is not a level; use off, error, "),
+            (&["--log-level", "info,operator=loud"], "--log-level: \"loud\" is not a level"),
+            (
+                &["--leader-elect", namespace, "a", namespace, "b"],
+                "--leader-election-namespace is given twice without a lease",
+            ),
+            (
+                &[
+                    "--leader-elect",
+                    namespace,
+                    "baremetal-operator=a",
+                    namespace,
+                    "baremetal-operator=b",
+                ],
+                "--leader-election-namespace is given twice for the lease baremetal-operator",
+            ),
             (&[namespace, "metal"], "--leader-election-namespace needs --leader-elect"),
             (
                 &["--leader-elect", namespace, "baremetal-oprator=metal"],
@@ -357,6 +406,8 @@ mod tests {
                 "--leader-elect",
                 "--leader-election-namespace",
                 lease.as_str(),
+                "--leader-election-namespace",
+                "metal-3",
                 "--namespace",
                 "a,b-1",
             ];

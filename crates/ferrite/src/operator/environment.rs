@@ -11,7 +11,7 @@ use operator::ironic::settings::IronicOperatorSettings;
 use operator::ironic_connection::{InstalledIronic, IronicEndpoint, IronicLocation};
 use operator::ironic_database::settings::IronicDatabaseSettings;
 
-use super::arguments::{ControllerChoice, OperatorArguments};
+use super::arguments::{ControllerChoice, OperatorArguments, check_namespace};
 
 /// Folder with the files `ironic/username` and `ironic/password`.
 const CREDENTIALS: &str = "/opt/metal3/auth";
@@ -53,6 +53,11 @@ impl OperatorEnvironment {
                 tracing::warn!(variable = name, "environment variable has no effect");
             }
         }
+        for name in ["IRONIC_NAMESPACE", "POD_NAMESPACE"] {
+            if let Some(namespace) = set(name) {
+                check_namespace(name, &namespace)?;
+            }
+        }
         let installation =
             IronicOperatorSettings::from_environment(set).context("IRONIC_VERSION is invalid")?;
         let database = IronicDatabaseSettings::from_environment(set);
@@ -63,6 +68,16 @@ impl OperatorEnvironment {
         )?;
         let host_concurrency = positive(&set, "BMO_CONCURRENCY")?;
         Ok(Self { installation, database, provisioner, ironic, host_concurrency })
+    }
+
+    /// The namespace of the installation, if a variable names it.
+    pub(super) fn ironic_namespace(&self) -> Option<String> {
+        match &self.ironic {
+            IronicLocation::Installed(InstalledIronic { object, .. }) => {
+                object.as_ref().map(|(namespace, _)| namespace.clone())
+            }
+            IronicLocation::Endpoint(_) => None,
+        }
     }
 }
 
@@ -207,6 +222,11 @@ mod tests {
             (&[("PROVISIONING_LIMIT", "some")], "PROVISIONING_LIMIT is \"some\""),
             (&[("DEPLOY_KERNEL_URL", "x")], "only one of kernel and ramdisk is set"),
             (&[("IRONIC_VERSION", "newest")], "IRONIC_VERSION is invalid"),
+            (
+                &[("IRONIC_NAME", "ironic"), ("IRONIC_NAMESPACE", "Bad_ns")],
+                "IRONIC_NAMESPACE: \"Bad_ns\" is not the name of a namespace",
+            ),
+            (&[("POD_NAMESPACE", "a.b")], "POD_NAMESPACE: \"a.b\" is not the name of a namespace"),
         ] {
             let error = read(variables).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -35,6 +35,11 @@ struct OperatorProcess {
 impl OperatorProcess {
     /// Starts an operator for the hosts of a namespace, and waits until it serves metrics.
     async fn start(namespace: &TestNamespace, timing: [&str; 3]) -> Self {
+        Self::start_with(namespace, timing, &[]).await
+    }
+
+    /// The same with more options.
+    async fn start_with(namespace: &TestNamespace, timing: [&str; 3], options: &[&str]) -> Self {
         let log = NamedTempFile::new().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrite"));
         command.arg("operator").arg("--kubeconfig").arg(namespace.cluster.kubeconfig());
@@ -42,7 +47,7 @@ impl OperatorProcess {
         command.args(["--namespace", &namespace.name, "--leader-elect"]);
         command.args(["--leader-election-namespace", &namespace.name]).args(timing);
         command.args(["--webhook-listen", "off", "--health-listen", "off"]);
-        command.args(["--metrics-listen", "127.0.0.1:0"]);
+        command.args(["--metrics-listen", "127.0.0.1:0"]).args(options);
         command.stdout(Stdio::piped()).stderr(File::create(log.path()).unwrap());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -148,6 +153,26 @@ async fn a_killed_leader_is_replaced() {
     second.wait_to_lead().await;
     check_that_hosts_are_controlled(&namespace, "host-1").await;
     drop((first, second));
+    namespace.delete().await;
+}
+
+/// It may be created later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_does_not_exist_is_a_warning() {
+    let Some(namespace) = TestNamespace::create("missing-namespace").await else { return };
+    let missing = ["--namespace", "not-created-yet"];
+    let process = OperatorProcess::start_with(&namespace, SHORT, &missing).await;
+    process.wait_to_lead().await;
+    let deadline = Instant::now() + TIMEOUT;
+    while !process.log().contains("namespace does not exist") {
+        assert!(Instant::now() < deadline, "{}", process.log());
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    let log = process.log();
+    let warnings: Vec<&str> =
+        log.lines().filter(|line| line.contains("namespace does not exist")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("not-created-yet")), "{warnings:?}");
+    drop(process);
     namespace.delete().await;
 }
 
