@@ -20,7 +20,7 @@ use super::pod_worker::PodWorker;
 use super::probes::{self, ProbeTarget, ProbeTiming};
 use super::progress::{ContainerExit, ContainerPhase, ContainerProgress, RestartRule};
 use crate::images::TestImage;
-use crate::process::ChildProcess;
+use crate::process::{ChildProcess, container_arguments, first_process};
 
 /// Delays before a restart are short, so that tests are.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
@@ -232,8 +232,7 @@ impl ContainerRunner {
         let network = self.worker.network_holder();
         let network = network.ok_or_else(|| anyhow::anyhow!("the pod has no network"))?;
         let mut command = probes::in_network_of(network, "unshare");
-        command.args(["--mount", "--pid", "--uts", "--fork", "--kill-child", "--", "sh"]);
-        command.arg(&script).stdout(log.try_clone()?).stderr(log);
+        command.args(container_arguments(&script)).stdout(log.try_clone()?).stderr(log);
         let process = ChildProcess::start(command)?;
         self.worker.register(&self.container.name, process.clone());
         while marker.exists() {
@@ -300,7 +299,7 @@ impl ContainerRunner {
 
     async fn succeeds(&self, started: &StartedContainer, probe: &Probe) -> bool {
         let Some(address) = self.worker.address() else { return false };
-        let process = probes::first_process(started.process.pid());
+        let process = first_process(started.process.pid());
         let target = ProbeTarget { container: &self.container, address, process };
         let outcome = probes::check(&target, probe, |command| started.launch.inside(command)).await;
         if let Err(error) = &outcome {
@@ -364,7 +363,7 @@ impl ContainerRunner {
 
 /// Sends a signal to the first process of a container, whose end is the end of the container.
 pub(super) fn signal_first_process(process: &ChildProcess, signal: Signal) {
-    let first = probes::first_process(process.pid());
+    let first = first_process(process.pid());
     if signal == Signal::KILL || first.is_none() {
         // Its end is the end of the first process too, and it cannot repeat this signal for us.
         process.kill();

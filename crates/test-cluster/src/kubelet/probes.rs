@@ -142,13 +142,6 @@ fn port_number(container: &Container, port: &IntOrString) -> Result<u16> {
     }
 }
 
-/// The first process of a container: the only child of the process that made its namespaces.
-pub(super) fn first_process(namespaces: Pid) -> Option<Pid> {
-    let pid = namespaces.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
-}
-
 /// `nsenter` into the network of a process, then the given command.
 pub(super) fn in_network_of(process: Pid, program: &str) -> Command {
     let mut command = dies_with_tests("nsenter");
