@@ -272,6 +272,14 @@ mod tests {
     }
 
     #[test]
+    fn unknown_levels_are_refused() {
+        let error = start(&LogSection { level: "infoo".to_owned(), json: false }).unwrap_err();
+        let expected =
+            "log.level: \"infoo\" is not a level; use off, error, warn, info, debug, trace";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+
+    #[test]
     fn differences_keep_their_sign() {
         assert_eq!(
             [seconds(-1_500_000), seconds(250_000)].map(|time| time.to_string()),
