@@ -160,7 +160,14 @@ test("hides pages and disables actions that roles do not allow", async () => {
   const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
   await links.filter({ hasText: "Deployments" }).waitFor();
   const names = (await links.allInnerTexts()).join();
-  for (const hidden of ["Topology", "Network", "Unknown machines", "Audit log", "Images"])
+  for (const hidden of [
+    "Topology",
+    "Network",
+    "Cluster",
+    "Unknown machines",
+    "Audit log",
+    "Images",
+  ])
     assert.ok(!names.includes(hidden), `${hidden} is hidden: ${names}`);
   await page.goto(`${fixture.server.url}/ui/topology`);
   await page.getByRole("alert").getByText("ferrite:topology:get").waitFor();

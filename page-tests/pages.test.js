@@ -130,11 +130,46 @@ test("shows DHCP networks and leases", async () => {
   await screenshot(page, "network");
 });
 
+const replica = (hostname, state, renewed) => ({
+  hostname,
+  state,
+  version: "0.1.0",
+  conductor_group: "",
+  drivers: ["redfish"],
+  registered_at: new Date(0).toISOString(),
+  renewed_at: new Date(Date.now() - renewed * 1000).toISOString(),
+  nodes: state === "online" ? 500 : 0,
+  working: 12,
+  late: 0,
+  lag_seconds: 0,
+});
+
+test("shows the processes of the service", async () => {
+  const page = await open("cluster");
+  await page.getByText("sends this page").waitFor();
+  await page.getByRole("row", { name: "deploy" }).waitFor();
+  assert.equal(await page.getByRole("alert").count(), 0);
+  const status = {
+    replicas: [replica("one", "online", 0), replica("two", "dead", 600)],
+    unmanaged_nodes: 3,
+    queues: [{ name: "deploy", running: 20, waiting: 480, limit: 20 }],
+    shared_database: true,
+    responder: { hostname: "one", clock_ahead_seconds: 0, clock_beyond_tolerance: false },
+  };
+  await page.route("**/v1/ferrite/cluster", (route) => route.fulfill({ json: status }));
+  await page.getByRole("button", { name: "Refresh" }).click();
+  await page.getByRole("alert").getByText("two does not run any more").waitFor();
+  await page.getByRole("alert").getByText("3 machines cannot be managed").waitFor();
+  await checkPage(page, "cluster");
+  await screenshot(page, "cluster");
+});
+
 const PAGES = [
   "topology",
   "deploy",
   "images",
   "network",
+  "cluster",
   "sightings",
   "automation",
   "automation?kind=rules",

@@ -9,6 +9,7 @@ mod assignments;
 mod audit;
 mod bulk;
 mod cli_error;
+mod cluster;
 mod config_drive;
 mod context;
 mod deploy;
@@ -90,6 +91,8 @@ pub enum ClientCommand {
     Image(ResourceArguments<images::ImageCommand>),
     /// Show which machine is connected to which switch port (Ferrite only).
     Topology(network::TopologyArguments),
+    /// The processes of the service (Ferrite only).
+    Cluster(ResourceArguments<cluster::ClusterCommand>),
     /// Enabled drivers.
     Driver(ResourceArguments<resources::DriverCommand>),
     /// Users and service accounts (Ferrite only).
@@ -162,6 +165,7 @@ async fn run_command(command: &ClientCommand, program: clap::Command) -> Result<
         ClientCommand::Sighting(arguments) => network::sightings(arguments).await,
         ClientCommand::Image(arguments) => images::run(arguments).await,
         ClientCommand::Topology(arguments) => network::topology(arguments).await,
+        ClientCommand::Cluster(arguments) => cluster::run(arguments).await,
         ClientCommand::Driver(arguments) => resources::drivers(arguments).await,
         ClientCommand::User(arguments) => users::users(arguments).await,
         ClientCommand::Project(arguments) => users::projects(arguments).await,

@@ -331,6 +331,26 @@ pub(crate) const DRIVER_COLUMNS: &[OutputColumn] = &[
     OutputColumn::new("CONDUCTORS", |row| value_cell(&row["hosts"])),
 ];
 
+pub(crate) const REPLICA_COLUMNS: &[OutputColumn] = &[
+    OutputColumn::new("PROCESS", |row| value_cell(&row["hostname"])),
+    OutputColumn::new("STATE", |row| value_cell(&row["state"])),
+    OutputColumn::new("VERSION", |row| value_cell(&row["version"])),
+    OutputColumn::new("GROUP", |row| value_cell(&row["conductor_group"])),
+    OutputColumn::new("NODES", |row| value_cell(&row["nodes"])),
+    OutputColumn::new("WORKING", |row| value_cell(&row["working"])),
+    OutputColumn::new("LATE", |row| value_cell(&row["late"])),
+    OutputColumn::new("LAG", |row| lag_cell(&row["lag_seconds"])),
+    OutputColumn::new("RENEWED", |row| timestamps::timestamp_cell(&row["renewed_at"])),
+    OutputColumn::wide("REGISTERED", |row| timestamps::timestamp_cell(&row["registered_at"])),
+    OutputColumn::wide("DRIVERS", |row| value_cell(&row["drivers"])),
+];
+
+/// Seconds with one decimal; empty if nothing is late.
+fn lag_cell(seconds: &Value) -> TableCell {
+    let seconds = seconds.as_f64().filter(|seconds| *seconds > 0.0);
+    seconds.map_or_else(TableCell::default, |seconds| format!("{seconds:.1} s").into())
+}
+
 pub(crate) const SIGHTING_COLUMNS: &[OutputColumn] = &[
     OutputColumn::new("MAC", |row| value_cell(&row["mac"])),
     OutputColumn::new("IP", |row| value_cell(&row["ip_address"])),

@@ -57,6 +57,7 @@ mod tests {
         ConductorInfo {
             hostname: hostname.to_owned(),
             run: None,
+            version: None,
             conductor_group: String::new(),
             drivers: drivers.iter().map(|driver| (*driver).to_owned()).collect(),
             created_at: Timestamp(0),

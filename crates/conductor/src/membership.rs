@@ -90,6 +90,7 @@ async fn begin_session(
             let info = ConductorInfo {
                 hostname: hostname.clone(),
                 run,
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
                 conductor_group: conductor_group.clone(),
                 drivers: drivers.clone(),
                 created_at: now,

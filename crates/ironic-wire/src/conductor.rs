@@ -54,6 +54,11 @@ static FIELDS: &[ConductorField] = &[
         w.strings(&it.info.drivers)
     })
     .columns(&["drivers"]),
+    // Ironic has no such field.
+    ConductorField::new("version", 49, FieldShape::Text, |w, it, _| {
+        w.optional_string(it.info.version.as_deref());
+    })
+    .columns(&["version"]),
     ConductorField::new("created_at", 49, FieldShape::Timestamp, |w, it, _| {
         w.timestamp(it.info.created_at);
     })

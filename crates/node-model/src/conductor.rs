@@ -12,6 +12,8 @@ pub struct ConductorInfo {
     pub hostname: String,
     /// The id of this process run: a new one at each start.
     pub run: Option<Uuid>,
+    /// The version of the program; `None` if it does not record its version, as the first ones.
+    pub version: Option<String>,
     /// The conductor group that it manages.
     pub conductor_group: String,
     /// The enabled hardware types.

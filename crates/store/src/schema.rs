@@ -64,6 +64,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::new(15, "commit markers", COMMIT_MARKERS),
     Migration::new(16, "conductor sessions", CONDUCTOR_SESSIONS),
     Migration::new(17, "job queues", JOB_QUEUES),
+    Migration::new(18, "versions of processes", CONDUCTOR_VERSIONS),
 ];
 
 impl Migration {
@@ -359,6 +360,8 @@ const CONDUCTOR_SESSIONS: &[&str] = &[
     "ALTER TABLE conductors ADD COLUMN renewals {int} NOT NULL DEFAULT 0",
     "ALTER TABLE conductors ADD COLUMN renewing_run {uuid}",
 ];
+
+const CONDUCTOR_VERSIONS: &[&str] = &["ALTER TABLE conductors ADD COLUMN version {key}"];
 
 /// `queued_at` is NULL for jobs that were started.
 const JOB_QUEUES: &[&str] = &[

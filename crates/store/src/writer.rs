@@ -174,10 +174,11 @@ impl StoreWriter<'_> {
         conductor: &ConductorInfo,
     ) -> Result<(), StoreError> {
         let known = self.session.execute(
-            "UPDATE conductors SET run_uuid = ?, conductor_group = ?, drivers = ?, updated_at = ?,
-             online = ? WHERE hostname = ?",
+            "UPDATE conductors SET run_uuid = ?, version = ?, conductor_group = ?, drivers = ?,
+             updated_at = ?, online = ? WHERE hostname = ?",
             &[
                 conductor.run.bind(),
+                conductor.version.bind(),
                 conductor.conductor_group.bind(),
                 conductor.drivers.bind(),
                 conductor.updated_at.bind(),

@@ -101,6 +101,13 @@ pub(super) const RULES: &[PolicyRule] = &[
         "See which nodes are connected to which switch ports.",
     ),
     rule(
+        "ferrite:cluster:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /v1/ferrite/cluster"],
+        "See the processes of the service and their load.",
+    ),
+    rule(
         "ferrite:dhcp:get",
         RuleScopes::Any,
         SYSTEM_READER,

@@ -7,6 +7,7 @@ mod bmc;
 mod bmc_identity;
 mod boot;
 mod ca_certificate;
+mod cluster;
 mod console;
 mod deployment_request;
 mod deployments;
@@ -41,6 +42,7 @@ pub(crate) const ROUTES: &[&[ApiRoute]] = &[
     bmc_identity::ROUTES,
     boot::ROUTES,
     ca_certificate::ROUTES,
+    cluster::ROUTES,
     console::ROUTES,
     deployments::ROUTES,
     dhcp::ROUTES,

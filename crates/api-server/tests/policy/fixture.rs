@@ -62,6 +62,7 @@ impl PolicyFixture {
         let info = ConductorInfo {
             hostname: "test-conductor-node".to_owned(),
             run: None,
+            version: None,
             conductor_group: String::new(),
             drivers: vec!["fake-hardware".to_owned()],
             created_at: NOW,

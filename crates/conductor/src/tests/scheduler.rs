@@ -77,6 +77,7 @@ async fn search_leaves_nodes_to_the_process_that_monitors_them() {
     let member = |hostname: &str| ConductorInfo {
         hostname: hostname.to_owned(),
         run: None,
+        version: None,
         conductor_group: String::new(),
         drivers: vec!["fake-hardware".to_owned()],
         created_at: Timestamp(0),

@@ -126,6 +126,7 @@ fn run_with_two_servers(variable: &str, second_clock: HostClock) {
         request_all(&mut clients, &nodes, verb);
         wait_for_all(&mut clients[0], &nodes, path.last().unwrap());
     }
+    clients.iter_mut().for_each(check_cluster_status);
     request_all(&mut clients, &nodes, last.0);
     // Deployments take a while, so that some are running at the kill.
     one.kill().unwrap();
@@ -138,6 +139,23 @@ fn run_with_two_servers(variable: &str, second_clock: HostClock) {
         let problems = journal::problems(&timeline, &verbs, &path);
         assert!(problems.is_empty(), "{node}: {problems:#?}");
     }
+}
+
+/// Each process shows both, and that each manages a part of the nodes.
+fn check_cluster_status(client: &mut ProbeClient) {
+    let response = client.send_json("GET", "/v1/ferrite/cluster", None).unwrap();
+    assert_eq!(response.status, 200, "{}", response.text());
+    let status = response.json();
+    let replicas = status["replicas"].as_array().unwrap();
+    let names: Vec<&str> = replicas.iter().filter_map(|it| it["hostname"].as_str()).collect();
+    assert_eq!(names, ["one", "two"], "{status}");
+    for replica in replicas {
+        assert_eq!(replica["state"], "online", "{status}");
+        assert_eq!(replica["version"], env!("CARGO_PKG_VERSION"), "{status}");
+    }
+    let managed = replicas.iter().filter_map(|replica| replica["nodes"].as_u64());
+    assert_eq!(managed.sum::<u64>(), NODES as u64, "{status}");
+    assert_eq!(status["unmanaged_nodes"], 0, "{status}");
 }
 
 /// Copies the key for sealed secrets, which all processes need.

@@ -16,6 +16,7 @@ fn conductors_and_drivers() {
         info: ConductorInfo {
             hostname: "c1".to_owned(),
             run: None,
+            version: None,
             conductor_group: String::new(),
             drivers: vec!["redfish".to_owned()],
             created_at: NOW,
@@ -28,16 +29,17 @@ fn conductors_and_drivers() {
         &conductor,
         115,
         &expect![[r#"
-        {
-          "alive": true,
-          "conductor_group": "",
-          "created_at": "2026-11-18T11:24:09.123456+00:00",
-          "drivers": [
-            "redfish"
-          ],
-          "hostname": "c1",
-          "updated_at": "2026-11-18T11:24:09.123456+00:00"
-        }"#]],
+            {
+              "alive": true,
+              "conductor_group": "",
+              "created_at": "2026-11-18T11:24:09.123456+00:00",
+              "drivers": [
+                "redfish"
+              ],
+              "hostname": "c1",
+              "updated_at": "2026-11-18T11:24:09.123456+00:00",
+              "version": null
+            }"#]],
     );
     let driver = DriverView {
         name: "redfish".to_owned(),

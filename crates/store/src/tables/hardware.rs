@@ -57,6 +57,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
     Hostname "hostname" hostname;
     RunUuid "run_uuid" run;
+    Version "version" version;
     ConductorGroup "conductor_group" conductor_group;
     Drivers "drivers" drivers;
     CreatedAt "created_at" created_at;
@@ -151,6 +152,7 @@ fn blank_conductor() -> ConductorInfo {
     ConductorInfo {
         hostname: String::new(),
         run: None,
+        version: None,
         conductor_group: String::new(),
         drivers: Vec::new(),
         created_at: Timestamp(0),

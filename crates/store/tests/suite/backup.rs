@@ -253,6 +253,7 @@ fn deployments_do_not_act_after_a_restore(db: &TestDatabase) {
     let conductor = ConductorInfo {
         hostname: "one".to_owned(),
         run: Some(Uuid::new_v4()),
+        version: None,
         conductor_group: String::new(),
         drivers: vec!["fake-hardware".to_owned()],
         created_at: db.now(),

@@ -342,6 +342,7 @@ fn conductor_heartbeats_are_stored(db: &TestDatabase) {
     let mut conductor = ConductorInfo {
         hostname: "b".to_owned(),
         run: None,
+        version: None,
         conductor_group: String::new(),
         drivers: vec!["redfish".to_owned()],
         created_at: Timestamp(1),

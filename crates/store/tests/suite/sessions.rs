@@ -33,6 +33,7 @@ fn info(db: &TestDatabase, owner: &LeaseOwner) -> ConductorInfo {
     ConductorInfo {
         hostname: owner.hostname.clone(),
         run: Some(owner.run),
+        version: None,
         conductor_group: String::new(),
         drivers: vec!["fake-hardware".to_owned()],
         created_at: db.now(),

@@ -57,6 +57,13 @@ export const PAGES = [
     load: () => import("./network/page.js").then((page) => page.NetworkPage),
   },
   {
+    path: "cluster",
+    label: "Cluster",
+    icon: "chip",
+    rules: ["ferrite:cluster:get"],
+    load: () => import("./cluster/page.js").then((page) => page.ClusterPage),
+  },
+  {
     path: "sightings",
     label: "Unknown machines",
     icon: "eye",

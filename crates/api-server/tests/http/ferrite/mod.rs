@@ -2,6 +2,7 @@
 //! Ferrite's own API and the web UI.
 
 mod boot;
+mod cluster;
 mod console;
 mod discovery;
 mod events;

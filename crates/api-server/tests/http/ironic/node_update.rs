@@ -353,6 +353,7 @@ async fn changing_the_driver_resets_the_interfaces_on_request() {
     let conductor = ConductorInfo {
         hostname: "conductor-2".to_owned(),
         run: None,
+        version: None,
         conductor_group: String::new(),
         drivers: ["fake-hardware", "ipmi"].map(str::to_owned).to_vec(),
         created_at: NOW,

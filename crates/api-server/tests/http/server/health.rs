@@ -12,6 +12,7 @@ async fn ready_while_a_conductor_is_alive() {
     let dead = ConductorInfo {
         hostname: "conductor-1".to_owned(),
         run: None,
+        version: None,
         conductor_group: String::new(),
         drivers: Vec::new(),
         created_at: Timestamp(0),

@@ -102,6 +102,7 @@ impl Fixture {
         let conductor = ConductorInfo {
             hostname: "conductor-1".to_owned(),
             run: None,
+            version: None,
             conductor_group: String::new(),
             drivers: vec!["fake-hardware".to_owned()],
             created_at: NOW,
