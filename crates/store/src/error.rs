@@ -168,16 +168,29 @@ pub enum StoreOpenError {
         /// One of the tables.
         table: String,
     },
-    /// The database was migrated by a newer version.
+    /// The database was migrated by a version that is more than one release newer.
     #[error(
-        "the database has schema {found}, but this version supports schemas up to {known}; use the \
-         newer version, or restore a backup from before the upgrade"
+        "the database has schema {found}, and this version knows schemas up to {known} and can use those of \
+         the next release; use the newer version, or restore a backup from before the upgrade"
     )]
     NewerSchema {
         /// The schema of the database.
         found: i64,
         /// The newest supported schema.
         known: i64,
+    },
+    /// A process with another version is running that cannot share the database with this one.
+    #[error(
+        "{hostname} runs version {version}, which cannot share the database with version {own}; upgrade \
+         one release after the other, or stop all processes first"
+    )]
+    VersionSkew {
+        /// The running process.
+        hostname: String,
+        /// Its version.
+        version: String,
+        /// The version of this program.
+        own: &'static str,
     },
     /// The clock of this host differs too much from that of the database server.
     #[error(

@@ -63,7 +63,7 @@ pub use key_rotation::{
 };
 pub use key_source::{KeyCommand, KeyFile, KeySource, KeySourceError, KeyVariable, MAX_KEYS_BYTES};
 pub use lease::{LeaseOwner, NodeLease};
-pub use migrate::SchemaUpgrade;
+pub use migrate::{MigrationPlan, PlannedMigration, SchemaUpgrade};
 pub use neighbours::CableFilter;
 pub use query::{ResourcePage, ResourceQuery};
 pub use reader::StoreReader;

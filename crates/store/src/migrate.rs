@@ -9,7 +9,7 @@ use crate::key_ring::KeyRing;
 use crate::key_source::KeySource;
 use crate::reader::decode_field;
 use crate::schema::{Backfill, MIGRATIONS, Migration};
-use crate::value::SqlParam;
+use crate::value::{ColumnType as _, SqlParam};
 
 /// The table of applied migrations.
 pub(crate) const MIGRATIONS_TABLE: &str = "schema_migrations";
@@ -22,6 +22,58 @@ pub struct SchemaUpgrade {
     pub before: i64,
     /// The schema now.
     pub after: i64,
+}
+
+/// What an upgrade of a database would do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MigrationPlan {
+    /// The schema of the database.
+    pub schema: i64,
+    /// The migrations that it has not applied, in order.
+    pub outstanding: Vec<PlannedMigration>,
+}
+
+/// A migration that a database has not applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedMigration {
+    /// The schema after it.
+    pub number: i64,
+    /// What it adds.
+    pub name: &'static str,
+    /// Whether it reads and changes rows, which takes longer with a large database.
+    pub changes_rows: bool,
+}
+
+impl MigrationPlan {
+    fn from_schema(schema: i64) -> Self {
+        let outstanding = MIGRATIONS.iter().filter(|migration| migration.number > schema);
+        let outstanding = outstanding.map(|migration| PlannedMigration {
+            number: migration.number,
+            name: migration.name,
+            changes_rows: migration.backfill.is_some(),
+        });
+        Self { schema, outstanding: outstanding.collect() }
+    }
+}
+
+/// Reads which migrations the database has not applied, and changes nothing.
+pub(crate) fn plan(session: &mut dyn DatabaseSession) -> Result<MigrationPlan, StoreOpenError> {
+    reject_foreign_tables(session)?;
+    let tables = table_names(session).map_err(StoreOpenError::Prepare)?;
+    let schema = match tables.iter().any(|table| table == MIGRATIONS_TABLE) {
+        true => applied_version(session).map_err(StoreOpenError::Prepare)?,
+        false => 0,
+    };
+    let known = MIGRATIONS.last().map_or(0, |last| last.number);
+    if release_of(schema) > release_of(known) + 1 {
+        return Err(StoreOpenError::NewerSchema { found: schema, known });
+    }
+    Ok(MigrationPlan::from_schema(schema))
+}
+
+/// The plan for a database that does not exist yet.
+pub(crate) fn plan_of_new_database() -> MigrationPlan {
+    MigrationPlan::from_schema(0)
 }
 
 /// Runs the migrations that the database has not applied yet. The caller holds the lock against
@@ -40,9 +92,13 @@ pub(crate) fn migrate(
     create_migrations_table(session, MIGRATIONS_TABLE).map_err(StoreOpenError::Prepare)?;
     let done = applied_version(session).map_err(StoreOpenError::Prepare)?;
     let known = MIGRATIONS.last().map_or(0, |last| last.number);
-    if done > known {
+    if release_of(done) > release_of(known) + 1 {
         return Err(StoreOpenError::NewerSchema { found: done, known });
     }
+    if done > known {
+        tracing::warn!(schema = done, known, "a later version has migrated the database");
+    }
+    reject_version_skew(session, done, now)?;
     for migration in MIGRATIONS.iter().filter(|migration| migration.number > done) {
         let failed = |source| StoreOpenError::Migrate {
             number: migration.number,
@@ -61,7 +117,66 @@ pub(crate) fn migrate(
         run_backfill(session, migration, keys.as_ref(), now).map_err(failed)?;
         tracing::info!(number = migration.number, name = migration.name, "database migrated");
     }
-    Ok(SchemaUpgrade { before: done, after: known })
+    Ok(SchemaUpgrade { before: done, after: done.max(known) })
+}
+
+/// The release that a schema belongs to: 0 for 0.1, 1 for 0.2. Each release numbers its migrations from a
+/// thousand of its own, so that a program can tell how much later a schema is that it does not know.
+const fn release_of(schema: i64) -> i64 {
+    schema / 1000
+}
+
+/// The first schema with a version for each process.
+const FIRST_WITH_VERSIONS: i64 = 18;
+/// A process that has not renewed its registration for longer is not running.
+const RUNNING_TIMEOUT_MICROS: i64 = 60_000_000;
+
+/// Fails if a process is running whose version is not the same, the previous or the next release: it might not
+/// read what this version writes. Does nothing on SQLite, which only one process uses.
+fn reject_version_skew(
+    session: &mut dyn DatabaseSession,
+    schema: i64,
+    now: i64,
+) -> Result<(), StoreOpenError> {
+    if session.dialect() == Dialect::Sqlite || schema < FIRST_WITH_VERSIONS {
+        return Ok(());
+    }
+    let since = SqlParam::Int(now.saturating_sub(RUNNING_TIMEOUT_MICROS));
+    let sql = "SELECT hostname, version FROM conductors
+               WHERE online = ? AND updated_at > ? AND version IS NOT NULL";
+    let mut running: Vec<(String, String)> = Vec::new();
+    session
+        .query(sql, &[true.bind(), since], &mut |row| {
+            let hostname = decode_field(row, 0, "conductors", "hostname")?;
+            running.push((hostname, decode_field(row, 1, "conductors", "version")?));
+            Ok(())
+        })
+        .map_err(StoreOpenError::Prepare)?;
+    let other = running.into_iter().find(|(_, version)| !are_compatible(OWN_VERSION, version));
+    match other {
+        Some((hostname, version)) => {
+            Err(StoreOpenError::VersionSkew { hostname, version, own: OWN_VERSION })
+        }
+        None => Ok(()),
+    }
+}
+
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether processes of two versions can share a database: the same major version, and minor versions that differ
+/// by one at most. A version that is not two numbers is not compatible with any.
+fn are_compatible(one: &str, other: &str) -> bool {
+    match (minor_version(one), minor_version(other)) {
+        (Some((major, minor)), Some((other_major, other_minor))) => {
+            major == other_major && minor.abs_diff(other_minor) <= 1
+        }
+        _ => false,
+    }
+}
+
+fn minor_version(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// Creates the tables of the migrations up to `number` in an empty database, without recording them.
@@ -320,6 +435,22 @@ mod tests {
                 let needs_value = statement.contains("NOT NULL") && !statement.contains("DEFAULT");
                 assert!(!(is_column && needs_value), "migration {}: {statement}", migration.number);
             }
+        }
+    }
+
+    #[test]
+    fn versions_that_differ_by_one_release_share_a_database() {
+        for (one, other, expected) in [
+            ("0.1.0", "0.1.9", true),
+            ("0.1.0", "0.2.0", true),
+            ("0.2.0-rc1", "0.1.0", true),
+            ("0.1.0", "0.3.0", false),
+            ("0.1.0", "1.1.0", false),
+            ("0.1.0", "", false),
+            ("0.1.0", "newest", false),
+        ] {
+            assert_eq!(are_compatible(one, other), expected, "{one} {other}");
+            assert_eq!(are_compatible(other, one), expected, "{other} {one}");
         }
     }
 

@@ -7,6 +7,8 @@
 //! whose names differ between the engines. Unique indexes are named `<table>_<field>_unique`,
 //! because the API derives the field of a duplicate from the index name.
 //!
+//! The migrations of release 0.N have numbers from (N - 1) * 1000 on, so the first one of 0.2 is 1001.
+//!
 //! A migration only adds tables, indexes and columns with a default: in a rolling upgrade, processes of the
 //! previous version use the new schema until they are replaced.
 

@@ -21,7 +21,7 @@ use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
 use crate::lease::LeaseOwner;
-use crate::migrate::{SchemaUpgrade, migrate};
+use crate::migrate::{self, MigrationPlan, SchemaUpgrade, migrate};
 use crate::reader::StoreReader;
 use crate::settings::{DatabaseAddress, StoreSettings};
 use crate::writer::{PendingEffects, StoreWriter};
@@ -95,6 +95,18 @@ impl Store {
                 Sqlite::in_transaction(&connection, run)
             }
             DatabaseAddress::Server(server) => server.with_first_session(run),
+        }
+    }
+
+    /// The migrations that the database has not applied. Changes nothing.
+    pub fn migration_plan(settings: &StoreSettings) -> Result<MigrationPlan, StoreOpenError> {
+        match settings.address()? {
+            DatabaseAddress::Sqlite(path) if !path.exists() => Ok(migrate::plan_of_new_database()),
+            DatabaseAddress::Sqlite(path) => {
+                let connection = Sqlite::connect(&path, settings.synchronous)?;
+                Sqlite::in_transaction(&connection, migrate::plan)
+            }
+            DatabaseAddress::Server(server) => server.with_first_session(migrate::plan),
         }
     }
 

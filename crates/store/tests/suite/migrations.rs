@@ -334,7 +334,7 @@ pub(crate) fn drop_key_tables(db: &TestDatabase) {
     for column in ["job_queue", "queued_at"] {
         db.sql(&format!("ALTER TABLE nodes DROP COLUMN {column}"));
     }
-    for column in ["renewals", "renewing_run"] {
+    for column in ["renewals", "renewing_run", "version"] {
         db.sql(&format!("ALTER TABLE conductors DROP COLUMN {column}"));
     }
     for table in ["commit_markers", "dhcp_leases", "key_rotations", "key_processes"] {

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use node_model::{Node, Timestamp};
+use node_model::{ConductorInfo, Node, Timestamp};
 use serde_json::json;
 use store::{NodeFilter, NodeSecrets, SealError, Store, StoreOpenError, StoreSettings};
 
@@ -14,7 +14,8 @@ use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
 on_every_engine! {
     reopening_keeps_data older_database_is_migrated newer_schema_is_rejected concurrent_opens_succeed
-    key_file_is_checked foreign_tables_are_rejected
+    key_file_is_checked foreign_tables_are_rejected running_processes_of_distant_versions_are_rejected
+    a_plan_changes_nothing
 }
 
 fn refusal(db: &TestDatabase) -> SealError {
@@ -70,11 +71,59 @@ fn older_database_is_migrated(db: &TestDatabase) {
 }
 
 fn newer_schema_is_rejected(db: &TestDatabase) {
-    db.sql("INSERT INTO schema_migrations (number, name, applied_at) VALUES (999, 'later', 0)");
+    let migrate_to = |number: i64| {
+        db.sql(&format!(
+            "INSERT INTO schema_migrations (number, name, applied_at) VALUES ({number}, 'later', 0)"
+        ));
+    };
+    // The next release only adds tables, indexes and columns.
+    migrate_to(1999);
+    db.open_again().unwrap().close();
+    migrate_to(2000);
     match db.open_again() {
-        Err(StoreOpenError::NewerSchema { found: 999, known }) => assert!(known < 999),
+        Err(StoreOpenError::NewerSchema { found: 2000, known }) => assert!(known < 1000),
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("opened"),
+    }
+}
+
+fn a_plan_changes_nothing(db: &TestDatabase) {
+    let plan = || Store::migration_plan(&db.settings).unwrap();
+    let complete = plan();
+    assert!(complete.outstanding.is_empty(), "{complete:?}");
+    db.sql(&format!("DELETE FROM schema_migrations WHERE number = {}", complete.schema));
+    for _ in 0..2 {
+        let found = plan();
+        assert_eq!(found.schema, complete.schema - 1);
+        let numbers: Vec<i64> = found.outstanding.iter().map(|it| it.number).collect();
+        assert_eq!(numbers, [complete.schema]);
+    }
+}
+
+fn running_processes_of_distant_versions_are_rejected(db: &TestDatabase) {
+    let process = |version: &str, online: bool, age: i64| ConductorInfo {
+        hostname: "other".to_owned(),
+        run: None,
+        version: Some(version.to_owned()),
+        conductor_group: String::new(),
+        drivers: Vec::new(),
+        created_at: db.now(),
+        updated_at: Timestamp(db.now().0 - age),
+        online,
+    };
+    for (other, is_rejected) in [
+        (process("0.2.7", true, 0), false),
+        (process("0.3.0", true, 0), true),
+        (process("1.1.0", true, 0), true),
+        (process("0.3.0", false, 0), false),
+        (process("0.3.0", true, 120_000_000), false),
+    ] {
+        let recorded = other.clone();
+        db.write(move |w| w.record_conductor_heartbeat(&recorded)).unwrap();
+        let opened = db.open_again().map(Store::close);
+        let is_skew = matches!(&opened, Err(StoreOpenError::VersionSkew { .. }));
+        assert_eq!(is_skew, is_rejected && db.kind != EngineKind::Sqlite, "{other:?} {opened:?}");
+        assert!(is_skew || opened.is_ok(), "{opened:?}");
     }
 }
 
