@@ -25,7 +25,9 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{InspectRequest, inspect_request, requested_reboot};
+use kube_resources::hosts::annotations::{
+    InspectRequest, RETRY_NOW, inspect_request, requested_reboot,
+};
 use kube_resources::hosts::host_status::{HostErrorType, HostProvisioningState, OperationalStatus};
 
 pub use action::{HostAction, HostEvent, HostPatch, HostUpdate, HostVerb, NextPass, VerbValue};
@@ -182,7 +184,8 @@ fn adopted(view: &HostView<'_>, action: impl FnOnce() -> HostAction) -> HostActi
 fn inspection(view: &HostView<'_>) -> HostAction {
     HostAction::Call(HostVerb::Inspect {
         refresh: inspect_request(view.annotations()) == Some(InspectRequest::Again),
-        is_forced: requested_reboot(view.annotations(), true).is_some(),
+        is_forced: requested_reboot(view.annotations(), true).is_some()
+            || view.annotations().contains_key(RETRY_NOW),
     })
 }
 

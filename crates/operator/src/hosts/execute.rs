@@ -302,6 +302,7 @@ fn registration_request(
         runs_foreign_system,
         accepts_replaced_machine,
         has_other_nics: accepts_replaced_machine || is_accepted_machine_uninspected(status),
+        leaves_ports: *state == State::PoweringOffBeforeDelete,
         is_accepted_machine_unread: is_accepted_machine_unread(status),
         credentials_changed,
         restart_on_failure: matches!(

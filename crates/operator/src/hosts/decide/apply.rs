@@ -6,7 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{ACCEPT_REPLACED_MACHINE, FORCE_DELETE, INSPECT, REBOOT};
+use kube_resources::hosts::annotations::{
+    ACCEPT_REPLACED_MACHINE, FORCE_DELETE, INSPECT, REBOOT, RETRY_NOW,
+};
 use kube_resources::hosts::data_image::{AttachedImage, DataImageError, DataImageStatus};
 use kube_resources::hosts::host_status::{
     HostCredentialsStatus, HostErrorType, HostProvisioningState, OperationalStatus,
@@ -195,6 +197,7 @@ fn started(change: &mut StatusChange<'_>, verb: &HostVerb) {
             change.event("InspectionStarted", "Hardware inspection started");
             change.remove_annotation(INSPECT);
             change.remove_annotation(REBOOT);
+            change.remove_annotation(RETRY_NOW);
         }
         HostVerb::Prepare => {
             save_settings(change);
@@ -389,7 +392,8 @@ fn address_changed(change: &mut StatusChange<'_>, address: Option<&BmcAddressCha
     let Some(address) = address else { return };
     let was_unread = bmc_address::is_accepted_machine_unread(&change.status);
     let generation = change.view.generation();
-    bmc_address::show_change(&mut change.status, address, generation, change.now);
+    let boot_mac = change.view.host.spec.boot_mac_address.as_deref();
+    bmc_address::show_change(&mut change.status, address, boot_mac, generation, change.now);
     if !was_unread {
         change.event("BMCAddressChanged", "Changed the address of the BMC");
     }

@@ -155,10 +155,11 @@ pub fn address_rejection(comparison: &IdentityComparison) -> Option<String> {
     ))
 }
 
-/// Shows a change of the address.
+/// Shows a change of the address. `boot_mac` is the MAC address of the boot NIC.
 pub(super) fn show_change(
     status: &mut BareMetalHostStatus,
     change: &BmcAddressChange,
+    boot_mac: Option<&str>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
@@ -168,7 +169,13 @@ pub(super) fn show_change(
         }
         BmcAddressCheck::Accepted => {
             let is_read = change.probe_failure.is_none();
-            let message = format!("accepted by the annotation {ACCEPT_REPLACED_MACHINE}");
+            let mut message = format!("accepted by the annotation {ACCEPT_REPLACED_MACHINE}");
+            if let Some(mac) = boot_mac.filter(|mac| is_known_nic(status, mac)) {
+                message.push_str(&format!(
+                    "; spec.bootMACAddress {mac} is a NIC of the earlier machine: unless that NIC was moved, \
+                     change it together with the annotation"
+                ));
+            }
             let status = if is_read { ConditionStatus::True } else { ConditionStatus::Unknown };
             (status, ACCEPTED, message)
         }
@@ -181,6 +188,13 @@ pub(super) fn show_change(
         message.push_str(failure);
     }
     conditions::set(status, BMC_ADDRESS_VERIFIED, (condition, reason, message), generation, now);
+}
+
+/// Whether the last inspection found a NIC with this MAC address.
+fn is_known_nic(status: &BareMetalHostStatus, mac: &str) -> bool {
+    let nics = status.hardware.as_ref().map(|hardware| hardware.nics.as_slice());
+    let mut macs = nics.unwrap_or_default().iter().filter_map(|nic| nic.mac.as_deref());
+    macs.any(|known| known.eq_ignore_ascii_case(mac))
 }
 
 /// Whether the user accepted another machine that the service could not read yet.

@@ -5,6 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::{
     HARDWARE_DETAILS, RETRY_NOW, STATUS, given_hardware_details, restored_status,
 };
+use kube_resources::hosts::host_status::HostProvisioningState;
 
 use super::action::HostAction;
 use super::inputs::HostView;
@@ -97,6 +98,13 @@ fn hardware_data(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
 /// it.
 fn retry_annotation(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
     if !view.annotations().contains_key(RETRY_NOW) {
+        return None;
+    }
+    let is_inspected = *view.state() == HostProvisioningState::Inspecting
+        && view.status.error_message.is_empty()
+        && !view.is_deleting();
+    // It is removed once the inspection has started again.
+    if is_inspected {
         return None;
     }
     let mut change = StatusChange::new(view, now);

@@ -83,6 +83,8 @@ pub struct RegistrationRequest {
     pub accepts_replaced_machine: bool,
     /// The NICs that inspection found are those of a machine that was replaced.
     pub has_other_nics: bool,
+    /// The host is deleted and needs no ports any more.
+    pub leaves_ports: bool,
     /// The machine that was accepted last has not been read yet.
     pub is_accepted_machine_unread: bool,
     /// The credentials differ from those that were tried last.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::{
-    ACCEPT_REPLACED_MACHINE, DETACHED, INSPECT, REBOOT, STATUS,
+    ACCEPT_REPLACED_MACHINE, DETACHED, INSPECT, REBOOT, RETRY_NOW, STATUS,
 };
 use kube_resources::hosts::bare_metal_host::BareMetalHost;
 use serde_json::{Value, json};
@@ -87,6 +87,12 @@ fn every_state_has_its_action() {
             "inspecting",
             none(),
             json!({REBOOT: "{\"force\":true}"}),
+            "Inspect { refresh: false, is_forced: true }",
+        ),
+        (
+            "inspecting",
+            none(),
+            json!({RETRY_NOW: ""}),
             "Inspect { refresh: false, is_forced: true }",
         ),
         ("preparing", none(), none(), "Prepare"),

@@ -2,12 +2,14 @@
 //! Verifies that a new BMC address leads to the machine of the node, before the node gets the address.
 
 use ironic_client::{Method, percent_encode};
+use kube_resources::hosts::annotations::ACCEPT_REPLACED_MACHINE;
 use serde_json::json;
 
 use super::super::outcome::{ProvisionerFailureKind, VerbOutcome, VerbStop};
 use super::super::requests::{BmcAccess, BmcAddressCheck, ManagedHost, RegistrationRequest};
 use super::calls::IronicCalls;
 use super::node::NodeResponse;
+use super::transport::IronicTransportError;
 use crate::hosts::decide::{
     HostIdentity, IdentityComparison, address_rejection, compare_identities,
 };
@@ -23,11 +25,10 @@ impl IronicCalls<'_> {
         request: &RegistrationRequest,
     ) -> VerbOutcome<BmcAddressCheck> {
         if request.accepts_replaced_machine {
+            self.check_boot_nic(host, bmc, request).await?;
             return Ok(BmcAddressCheck::Accepted);
         }
-        let body = json!({"driver": bmc.address.bmc_type.driver, "driver_info": bmc.driver_info()});
-        let path = "/v1/ferrite/bmc-identity";
-        let found = match self.transport.request(Method::POST, path, Some(&body)).await {
+        let found = match self.identify(bmc).await {
             Ok(found) => found,
             Err(error) if matches!(error.status, Some(403..=405)) => {
                 let reason = format!("the service cannot identify machines: {}", error.message);
@@ -42,7 +43,6 @@ impl IronicCalls<'_> {
             }
             Err(error) => return Err(self.stop(error)),
         };
-        let found: HostIdentity = serde_json::from_value(found).unwrap_or_default();
         match compare_identities(&known_identity(node, host, request), &found) {
             IdentityComparison::Same(identity) => Ok(BmcAddressCheck::SameMachine { identity }),
             other @ (IdentityComparison::Different { .. } | IdentityComparison::Unknown) => {
@@ -50,6 +50,39 @@ impl IronicCalls<'_> {
                 Err(VerbStop::failed(ProvisionerFailureKind::Identity, message))
             }
         }
+    }
+
+    /// What identifies the machine behind an address. Only Ferrite has this route.
+    async fn identify(&self, bmc: &BmcAccess) -> Result<HostIdentity, IronicTransportError> {
+        let body = json!({"driver": bmc.address.bmc_type.driver, "driver_info": bmc.driver_info()});
+        let path = "/v1/ferrite/bmc-identity";
+        let found = self.transport.request(Method::POST, path, Some(&body)).await?;
+        Ok(serde_json::from_value(found).unwrap_or_default())
+    }
+
+    /// Fails if the boot NIC is one of the replaced machine and not one of the accepted machine: its agent would
+    /// never be recognised. That is not certain if the BMC does not respond or lists no NICs.
+    pub(super) async fn check_boot_nic(
+        &self,
+        host: &ManagedHost,
+        bmc: &BmcAccess,
+        request: &RegistrationRequest,
+    ) -> VerbOutcome<()> {
+        let Some(boot) = host.boot_mac_address.as_deref() else { return Ok(()) };
+        let contain_boot = |macs: &[String]| macs.iter().any(|mac| mac.eq_ignore_ascii_case(boot));
+        if !contain_boot(&request.nic_mac_addresses) {
+            return Ok(());
+        }
+        let Ok(found) = self.identify(bmc).await else { return Ok(()) };
+        if found.mac_addresses.is_empty() || contain_boot(&found.mac_addresses) {
+            return Ok(());
+        }
+        Err(self.failed(format!(
+            "spec.bootMACAddress {boot} is a NIC of the replaced machine, and the accepted machine has the NICs {}; \
+             set it to the MAC address of the boot NIC, with the annotation {ACCEPT_REPLACED_MACHINE} in the \
+             same change",
+            found.mac_addresses.join(", ")
+        )))
     }
 
     /// Lets Ferrite read again which machine the node is. A failure leaves what it knows. Another

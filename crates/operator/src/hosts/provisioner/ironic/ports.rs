@@ -17,6 +17,9 @@ impl IronicCalls<'_> {
         request: &RegistrationRequest,
         node: &NodeResponse,
     ) -> VerbOutcome<()> {
+        if request.leaves_ports {
+            return Ok(());
+        }
         if request.has_other_nics {
             return self.replace_ports(host, node).await;
         }
@@ -26,12 +29,25 @@ impl IronicCalls<'_> {
         wanted.sort_unstable();
         wanted.dedup();
         wanted.retain(|mac| Some(mac) != boot.as_ref());
-        if !node.provision_state.accepts_ports() || (boot.is_none() && wanted.is_empty()) {
+        let is_inspected =
+            matches!(node.provision_state, NodeState::Inspecting | NodeState::InspectWait);
+        let needs_check = match is_inspected {
+            true => boot.is_some(),
+            false => boot.is_some() || !wanted.is_empty(),
+        };
+        if !needs_check || !(is_inspected || node.provision_state.accepts_ports()) {
             return Ok(());
         }
         let existing = self.ports(node).await?;
         let existing: Vec<&String> = existing.iter().map(|port| &port.address).collect();
-        if let Some(boot) = boot.filter(|mac| !existing.contains(&mac)) {
+        let missing = boot.filter(|mac| !existing.contains(&mac));
+        if is_inspected {
+            return match missing {
+                Some(_) => Err(self.end_inspection(node).await),
+                None => Ok(()),
+            };
+        }
+        if let Some(boot) = missing {
             self.create_boot_port(node, &boot).await?;
         }
         for mac in wanted.iter().filter(|mac| !existing.contains(mac)) {
@@ -57,6 +73,9 @@ impl IronicCalls<'_> {
         if node.provision_state == NodeState::Other {
             return Err(self.wrong_state(node, "the replacement of the ports"));
         }
+        if missing.is_some() && node.provision_state == NodeState::InspectWait {
+            return Err(self.end_inspection(node).await);
+        }
         if !node.provision_state.accepts_ports() {
             return Err(VerbStop::running(ProvisionerWaitReason::StateChange, node.step()));
         }
@@ -75,6 +94,15 @@ impl IronicCalls<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Ends an inspection that waits for an agent with another MAC address. It starts again after the
+    /// registration.
+    async fn end_inspection(&self, node: &NodeResponse) -> VerbStop {
+        if node.provision_state == NodeState::InspectWait {
+            return self.abort(node).await;
+        }
+        node.running(ProvisionerWaitReason::StateChange)
     }
 
     async fn create_boot_port(&self, node: &NodeResponse, mac: &str) -> VerbOutcome<()> {

@@ -2,6 +2,7 @@
 //! Tests of the provisioner: requests to recorded responses, and whole life cycles with the real
 //! service and with Ironic.
 
+mod boot_nics;
 mod machines;
 mod payloads;
 mod real_service;
