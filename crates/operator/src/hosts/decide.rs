@@ -224,8 +224,10 @@ fn available(view: &HostView<'_>, now: Timestamp) -> HostAction {
     if failures < view.policy.max_provisioning_retries {
         return change().start_provisioning();
     }
+    let last = deployment_failures::last_failure(view);
+    let last = last.map(|failure| format!(", the last time with: {failure}")).unwrap_or_default();
     let message = format!(
-        "provisioning failed {failures} times with this image; correct the image, or set the \
+        "provisioning failed {failures} times with this image{last}; correct the image, or set the \
          annotation baremetalhost.metal3.io/retry-now to try again"
     );
     if view.status.error_message == message {

@@ -275,8 +275,18 @@ fn failed(
     change.memory.wait = None;
     match verb {
         HostVerb::Provision { .. } => {
-            deployment_failures::record(&mut change.status, change.view.generation(), change.now);
+            let generation = change.view.generation();
+            let (status, now) = (&mut change.status, change.now);
+            let count = deployment_failures::record(status, &failure.message, generation, now);
             change.set_state(HostProvisioningState::Deprovisioning);
+            if count >= change.view.policy.max_provisioning_retries {
+                // There is no next attempt to wait for; the image is removed at once.
+                change.status.error_count = count;
+                change.report(failure.kind, &failure.message);
+                return NextPass::Now;
+            }
+            // The next attempt follows the removal of the image.
+            change.status.error_count = count - 1;
         }
         HostVerb::Prepare => {
             // It is not known which of the volumes exist.

@@ -20,6 +20,7 @@ use kube_resources::hosts::annotations::{DetachedDeleteAction, FORCE_DELETE, det
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
 
 use super::action::{HostAction, HostEvent};
+use super::deployment_failures;
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
 
@@ -63,7 +64,11 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
         return Some(change.enter(State::Deleting));
     }
     let gives_up = is_stage_over(view, now);
-    let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;
+    // Failed deployments before the deletion are no failures of this stage.
+    let is_deprovisioned = *view.state() == State::Deprovisioning;
+    let deployments =
+        if is_deprovisioned { deployment_failures::count_of_deployed(&view.status) } else { 0 };
+    let has_failed_often = view.status.error_count - deployments > MAX_STAGE_FAILURES;
     match view.state() {
         State::Unset | State::Unmanaged | State::Registering => enter(State::Deleting),
         State::Provisioning if view.memory.is_cleaned_before_deployment => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often the deployment of an image failed. The number is in a condition, so that a restart of the
-//! operator does not lose it.
+//! How often the deployment of an image failed, and why. Both are in a condition, so that a restart of the
+//! operator does not lose them.
 
 use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::conditions::{ConditionStatus, is_true};
@@ -14,8 +14,9 @@ use super::inputs::HostView;
 pub const DEPLOYMENT_FAILED: &str = "DeploymentFailed";
 const FAILED: &str = "ProvisioningFailed";
 const NOT_FAILED: &str = "NotFailed";
-/// Start of the message; what was deployed and the number follow.
+/// Start of the message; what was deployed, the number and the last failure follow.
 const MESSAGE_START: &str = "Failed deployments of ";
+const FAILURE_START: &str = "; last failure: ";
 
 /// How often the requested deployment failed in a row. Another image or another checksum starts at 0.
 pub(super) fn count(view: &HostView<'_>) -> i64 {
@@ -23,11 +24,36 @@ pub(super) fn count(view: &HostView<'_>) -> i64 {
     count_of(&view.status, &subject(spec.image.as_ref(), spec.custom_deploy.as_ref())).unwrap_or(0)
 }
 
+/// How often the image that is (being) deployed failed in a row.
+pub(super) fn count_of_deployed(status: &BareMetalHostStatus) -> i64 {
+    count_of(status, &deployed_subject(status)).unwrap_or(0)
+}
+
+/// The text of the last failure of the requested deployment.
+pub(super) fn last_failure(view: &HostView<'_>) -> Option<String> {
+    let spec = &view.host.spec;
+    let subject = subject(spec.image.as_ref(), spec.custom_deploy.as_ref());
+    let (_, failure) = details(&view.status, &subject)?.split_once(FAILURE_START)?;
+    Some(failure.to_owned())
+}
+
 fn count_of(status: &BareMetalHostStatus, subject: &str) -> Option<i64> {
+    let details = details(status, subject)?;
+    details.split_once(FAILURE_START).map_or(details, |(count, _)| count).parse().ok()
+}
+
+/// The number of failures and the last one, if that deployment failed last.
+fn details<'a>(status: &'a BareMetalHostStatus, subject: &str) -> Option<&'a str> {
     let mut conditions = status.conditions.iter();
     let condition = conditions.find(|condition| condition.type_ == DEPLOYMENT_FAILED)?;
-    let (failed, count) = condition.message.strip_prefix(MESSAGE_START)?.rsplit_once(": ")?;
-    (condition.status == "True" && failed == subject).then(|| count.parse().ok())?
+    let failed =
+        condition.message.strip_prefix(MESSAGE_START).filter(|_| condition.status == "True");
+    failed?.strip_prefix(subject)?.strip_prefix(": ")
+}
+
+fn deployed_subject(status: &BareMetalHostStatus) -> String {
+    let deployed = &status.provisioning;
+    subject(deployed.deployed_image(), deployed.custom_deploy.as_ref())
 }
 
 /// What is deployed, as in the message.
@@ -42,14 +68,19 @@ fn subject(image: Option<&HostImage>, custom: Option<&CustomDeploy>) -> String {
     }
 }
 
-/// Records another failure of the deployment in the status.
-pub(super) fn record(status: &mut BareMetalHostStatus, generation: Option<i64>, now: Timestamp) {
-    let deployed = &status.provisioning;
-    let subject = subject(deployed.deployed_image(), deployed.custom_deploy.as_ref());
+/// Records another failure of the deployment in the status. Returns how many there were in a row.
+pub(super) fn record(
+    status: &mut BareMetalHostStatus,
+    failure: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> i64 {
+    let subject = deployed_subject(status);
     let count = count_of(status, &subject).unwrap_or(0) + 1;
-    let message = format!("{MESSAGE_START}{subject}: {count}");
+    let message = format!("{MESSAGE_START}{subject}: {count}{FAILURE_START}{failure}");
     let value = (ConditionStatus::True, FAILED, message);
     conditions::set(status, DEPLOYMENT_FAILED, value, generation, now);
+    count
 }
 
 /// Starts at 0 again.

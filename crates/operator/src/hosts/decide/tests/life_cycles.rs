@@ -220,13 +220,33 @@ async fn a_failing_image_is_given_up_after_five_attempts() {
     let failed = |lab: &HostLab, count: usize| {
         let condition =
             lab.status().conditions.into_iter().find(|it| it.type_ == DEPLOYMENT_FAILED);
-        let expected =
-            format!("Failed deployments of http://images/bad with the checksum abc: {count}");
+        let expected = format!(
+            "Failed deployments of http://images/bad with the checksum abc: {count}; last failure: \
+             no space"
+        );
         condition.is_some_and(|condition| condition.message == expected)
     };
-    lab.run_until(|lab| failed(lab, 3)).await;
+    let mut delays = Vec::new();
+    for count in 1..=4 {
+        lab.run_until(|lab| failed(lab, count)).await;
+        assert_eq!(lab.status().error_count, i64::try_from(count).unwrap());
+        assert_eq!(lab.status().error_message, "no space");
+        let (_, _, message) = lab.condition("RetryScheduled");
+        let attempts =
+            if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") };
+        assert!(message.contains(&format!("after {attempts} failed")), "{message}");
+        lab.restart();
+        delays.push(lab.pass().await.unwrap());
+    }
+    // Shortened by at most a quarter.
+    for pair in delays.windows(2) {
+        assert!(pair[1] >= pair[0].mul_f64(1.5) && pair[1] <= pair[0].mul_f64(2.7), "{delays:?}");
+    }
+    lab.run_until(|lab| failed(lab, 5)).await;
     lab.restart();
     lab.run_until(|lab| lab.status().error_message.contains("5 times")).await;
+    let message = lab.status().error_message;
+    assert!(message.contains("with this image, the last time with: no space;"), "{message}");
     assert!(failed(&lab, 5));
     lab.settle().await;
     assert_eq!(lab.state(), "available");
@@ -235,6 +255,24 @@ async fn a_failing_image_is_given_up_after_five_attempts() {
     lab.run_until_state("provisioned").await;
     assert_eq!(lab.status().error_message, "");
     assert_eq!(lab.condition(DEPLOYMENT_FAILED).0, "False");
+}
+
+#[tokio::test]
+async fn failed_deployments_do_not_skip_the_erasure_of_a_deleted_host() {
+    let (mut lab, fixture) = available().await;
+    fixture.inject(HOST, "provision", vec![VerbStop::failed(Kind::Provisioning, "no space"); 4]);
+    lab.edit(image("http://images/bad"));
+    lab.run_until(|lab| lab.status().error_count == 4).await;
+    assert_eq!(lab.state(), "deprovisioning");
+    let before = fixture.calls(HOST).iter().filter(|call| **call == "deprovision").count();
+    lab.delete();
+    *lab.host.metadata.generation.get_or_insert(1) += 1;
+    fixture.inject(HOST, "deprovision", vec![VerbStop::failed(Kind::Provisioning, "no luck"); 2]);
+    lab.run_until_gone().await;
+    let calls = fixture.calls(HOST);
+    let after = calls.iter().filter(|call| **call == "deprovision").count();
+    // Two failures, the start and the end.
+    assert_eq!(after - before, 4, "{calls:?}");
 }
 
 #[tokio::test]
