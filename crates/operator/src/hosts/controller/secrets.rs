@@ -29,10 +29,14 @@ use crate::object_key::ObjectKey;
 /// Kind of hosts in owner references.
 const HOST_KIND: &str = "BareMetalHost";
 
+/// Annotation of a Secret: the version of its content and a part of a hash of it, with a colon in between.
+const CONTENT_VERSION: &str = "baremetalhost.metal3.io/content-version";
+
 /// Versions of the contents of Secrets that hosts use.
 ///
 /// Many hosts may share a Secret, and each adds itself to the metadata. Only another content matters,
-/// so its version is the resource version at which it was seen first.
+/// so its version is the resource version at which it was seen first. An annotation keeps it over a restart of
+/// the operator, after which unchanged credentials would otherwise seem to be new.
 #[derive(Clone, Default)]
 pub(super) struct SecretVersions {
     known: Arc<Mutex<HashMap<ObjectKey, KnownSecret>>>,
@@ -65,15 +69,11 @@ impl SecretVersions {
     /// Records a Secret that was read or written, and returns the version of its content.
     fn record(&self, key: &ObjectKey, secret: &Secret) -> String {
         let version = secret.resource_version().unwrap_or_default();
-        let mut hasher = DefaultHasher::new();
-        for (name, ByteString(value)) in secret.data.iter().flatten() {
-            (name, value).hash(&mut hasher);
-        }
-        let digest = hasher.finish();
+        let digest = content_digest(secret);
         let mut known = self.lock();
         let content_version = match known.get(key) {
             Some(before) if before.digest == digest => before.content_version.clone(),
-            Some(_) | None => version.clone(),
+            Some(_) | None => annotated_version(secret, digest).unwrap_or_else(|| version.clone()),
         };
         let record = KnownSecret { version, content_version: content_version.clone(), digest };
         known.insert(key.clone(), record);
@@ -163,6 +163,27 @@ impl SecretVersions {
     }
 }
 
+fn content_digest(secret: &Secret) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (name, ByteString(value)) in secret.data.iter().flatten() {
+        (name, value).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Annotations are shown where contents are not, so only a part of the hash is in one, which many passwords
+/// have.
+fn content_annotation(version: &str, digest: u64) -> String {
+    format!("{version}:{:04x}", digest & 0xffff)
+}
+
+/// The version of a content that was annotated.
+fn annotated_version(secret: &Secret, digest: u64) -> Option<String> {
+    let (version, _) = secret.annotations().get(CONTENT_VERSION)?.split_once(':')?;
+    let is_current = secret.annotations()[CONTENT_VERSION] == content_annotation(version, digest);
+    is_current.then(|| version.to_owned())
+}
+
 /// How a Secret is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecretUse {
@@ -210,8 +231,11 @@ impl HostSecrets {
         let namespace = host.namespace().unwrap_or_default();
         let api = self.api(&namespace);
         let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+        let key = ObjectKey::new(namespace, name);
+        let version = self.versions.record(&key, &secret);
+        let content = content_annotation(&version, content_digest(&secret));
         let marked = match host.metadata.deletion_timestamp.is_none() {
-            true => marks(&secret.metadata, host, usage),
+            true => marks(&secret.metadata, host, usage, &content),
             false => None,
         };
         let secret = match marked {
@@ -221,7 +245,7 @@ impl HostSecrets {
                 api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?
             }
         };
-        let version = self.versions.record(&ObjectKey::new(namespace, name), &secret);
+        let version = self.versions.record(&key, &secret);
         Ok(Some(AcquiredSecret { data: secret.data.unwrap_or_default(), version }))
     }
 
@@ -255,14 +279,25 @@ impl HostSecrets {
     }
 }
 
-/// The strategic merge patch that marks a Secret as used; `None` if it is marked already.
-fn marks(metadata: &ObjectMeta, host: &BareMetalHost, usage: SecretUse) -> Option<Value> {
+/// The strategic merge patch that marks a Secret as used; `None` if it is marked already. `content` is its
+/// annotation.
+fn marks(
+    metadata: &ObjectMeta,
+    host: &BareMetalHost,
+    usage: SecretUse,
+    content: &str,
+) -> Option<Value> {
     let mut changes = Map::new();
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(SECRET_LABEL.0));
     if label.is_none_or(|label| label != SECRET_LABEL.1) {
         changes.insert("labels".to_owned(), json!({SECRET_LABEL.0: SECRET_LABEL.1}));
     }
     if usage == SecretUse::Owned {
+        let annotations = metadata.annotations.as_ref();
+        let annotated = annotations.and_then(|annotations| annotations.get(CONTENT_VERSION));
+        if annotated.is_none_or(|annotated| annotated != content) {
+            changes.insert("annotations".to_owned(), json!({CONTENT_VERSION: content}));
+        }
         let mut owners = metadata.owner_references.iter().flatten();
         if let Some(owner) = host.owner_ref(&())
             && !owners.any(|existing| existing.uid == owner.uid)
@@ -293,19 +328,19 @@ mod tests {
     fn a_secret_is_marked_once() {
         let mut metadata: ObjectMeta =
             serde_json::from_value(json!({"name": "s", "uid": "s"})).unwrap();
-        let read = marks(&metadata, &host(), SecretUse::Read).unwrap();
+        let read = marks(&metadata, &host(), SecretUse::Read, "1:a").unwrap();
         assert_eq!(
             read,
             json!({"metadata": {"uid": "s", "labels": {"environment.metal3.io": "baremetal"}}})
         );
-        let owned = marks(&metadata, &host(), SecretUse::Owned).unwrap();
+        let owned = marks(&metadata, &host(), SecretUse::Owned, "1:a").unwrap();
         assert_eq!(owned["metadata"]["finalizers"], json!(["baremetalhost.metal3.io/secret"]));
         assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], json!("u"));
         let patched = serde_json::to_value(&metadata).unwrap();
         let mut patched = patched.as_object().unwrap().clone();
         patched.extend(owned["metadata"].as_object().unwrap().clone());
         metadata = serde_json::from_value(Value::Object(patched)).unwrap();
-        assert_eq!(marks(&metadata, &host(), SecretUse::Owned), None);
+        assert_eq!(marks(&metadata, &host(), SecretUse::Owned, "1:a"), None);
     }
 
     #[test]
@@ -323,6 +358,15 @@ mod tests {
         assert_eq!(versions.record(&key, &secret("2", "a")), "1");
         assert_eq!(versions.record(&key, &secret("3", "b")), "3");
         assert_eq!(versions.get(&key).as_deref(), Some("3"));
+        // The operator restarts after other hosts were added to the metadata.
+        let mut marked = secret("9", "b");
+        let annotation = content_annotation("3", content_digest(&marked));
+        marked.metadata.annotations = Some([(CONTENT_VERSION.to_owned(), annotation)].into());
+        assert_eq!(SecretVersions::default().record(&key, &marked), "3");
+        // Meanwhile the password was changed.
+        marked.data = secret("10", "c").data;
+        marked.metadata.resource_version = Some("10".to_owned());
+        assert_eq!(SecretVersions::default().record(&key, &marked), "10");
     }
 
     #[test]

@@ -147,6 +147,18 @@ fn start_waiting(change: &mut StatusChange<'_>) {
     change.memory.wait_since.get_or_insert(now);
 }
 
+/// Since when the operation runs that an earlier process started, or this one before another registration.
+fn continued_since(change: &mut StatusChange<'_>) -> Option<Timestamp> {
+    let memory = &change.memory;
+    let was_forgotten = memory.registered_digest.is_none() || memory.is_registered_in_pass;
+    if memory.wait_since.is_some() || !was_forgotten {
+        return None;
+    }
+    let state = change.status.provisioning.state.clone();
+    let times = change.status.operation_history.for_state(&state)?;
+    times.start.as_ref().filter(|_| times.end.is_none()).map(|Time(start)| *start)
+}
+
 fn blocked(change: &mut StatusChange<'_>, reason: String, wait: Duration) -> NextPass {
     start_waiting(change);
     change.memory.blocked = Some(reason);
@@ -164,6 +176,11 @@ fn needs_registration(change: &mut StatusChange<'_>) -> NextPass {
 }
 
 fn in_progress(change: &mut StatusChange<'_>, verb: &HostVerb, wait: ProvisionerWait) -> NextPass {
+    if !wait.is_changed
+        && let Some(since) = continued_since(change)
+    {
+        change.memory.wait_since = Some(since);
+    }
     start_waiting(change);
     change.memory.blocked = None;
     if wait.is_changed {

@@ -780,3 +780,18 @@ async fn a_deletion_that_failed_before_it_is_forced_still_removes_the_node() {
         assert!(!lab.events.contains(&"DeletionForced"));
     }
 }
+
+#[tokio::test]
+async fn the_elapsed_time_of_an_operation_survives_a_restart() {
+    let (mut lab, fixture) = available().await;
+    let step = Some("deploy.write_image".to_owned());
+    let running = VerbStop::running(ProvisionerWaitReason::Deploying, step);
+    fixture.inject(HOST, "provision", vec![running; 40]);
+    lab.edit(image("http://images/a"));
+    lab.run_until(|lab| lab.condition("Progressing").2.ends_with(", for 5 min")).await;
+    let before = lab.condition("Progressing");
+    assert_eq!(before.2, "deploying, step deploy.write_image, for 5 min");
+    lab.restart();
+    lab.pass().await;
+    assert_eq!(lab.condition("Progressing"), before);
+}

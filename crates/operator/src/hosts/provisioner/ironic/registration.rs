@@ -300,14 +300,14 @@ impl IronicCalls<'_> {
         }
     }
 
-    /// Reads a value from the BMC, so that a new address or password is known to work. The service
+    /// Reads a value from the BMC, so that its address and password are known to work. The service
     /// itself would notice only at the next change of the power state.
     async fn check_access(&self, node: &NodeResponse) -> VerbOutcome<()> {
         match self.get(&format!("{}/management/boot_device", node.path())).await {
             // The driver cannot read it; this is no error of the address.
             Ok(_) | Err(VerbStop::Failed(_) | VerbStop::Busy { .. }) => Ok(()),
             Err(VerbStop::NotReady { message }) => Err(self.failed(format!(
-                "the BMC does not respond with the new address or credentials: {message}"
+                "the BMC does not respond with the address and credentials of this host: {message}"
             ))),
             Err(other) => Err(other),
         }
