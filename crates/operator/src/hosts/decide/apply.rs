@@ -32,6 +32,8 @@ const NOT_READY_WAIT: Duration = Duration::from_secs(30);
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// When an operation is looked at although no change of its node was reported.
 const NOTIFIED_WAIT: Duration = Duration::from_secs(60);
+/// How long after the time of the next attempt an operation is looked at.
+const ATTEMPT_MARGIN: Duration = Duration::from_secs(1);
 /// When capacity is checked again; up to twice that.
 const CAPACITY_WAIT: Duration = Duration::from_secs(60);
 
@@ -99,9 +101,9 @@ fn in_terms_of_the_host(view: &HostView<'_>, stop: VerbStop) -> VerbStop {
     let replaced = |text: &str| text.replace(SERVICE_CREDENTIALS, &secret);
     match stop {
         VerbStop::Failed(failure) => VerbStop::failed(failure.kind, replaced(&failure.message)),
-        VerbStop::InProgress(ref wait) => {
+        VerbStop::InProgress(wait) => {
             let failure = wait.failure.as_deref().map(replaced);
-            stop.with_failure(failure)
+            VerbStop::InProgress(ProvisionerWait { failure, ..wait })
         }
         VerbStop::Busy { reason } => VerbStop::Busy { reason: replaced(&reason) },
         VerbStop::NeedsRegistration | VerbStop::NotReady { .. } | VerbStop::MissingInput { .. } => {
@@ -196,7 +198,11 @@ fn in_progress(change: &mut StatusChange<'_>, verb: &HostVerb, wait: Provisioner
         true => NOTIFIED_WAIT,
         false => wait.retry_after,
     };
-    let next = jitter(change, after);
+    // The condition has the time of the next attempt until then.
+    let left =
+        wait.next_attempt.and_then(|at| Duration::try_from(at.duration_since(change.now)).ok());
+    let left = left.filter(|left| !left.is_zero()).map(|left| left + ATTEMPT_MARGIN);
+    let next = jitter(change, left.map_or(after, |left| left.min(after)));
     change.memory.wait = Some(wait);
     next
 }

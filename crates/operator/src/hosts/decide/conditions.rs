@@ -178,7 +178,10 @@ fn progress_message(status: &BareMetalHostStatus, memory: &HostMemory, now: Time
     } else if let Some(wait) = &memory.wait {
         parts.push(wait.reason.as_str().to_owned());
         parts.extend(wait.step.as_ref().map(|step| format!("step {step}")));
-        parts.extend(wait.failure.as_ref().map(|failure| format!("last failure: {failure}")));
+        // Once the attempt has begun, its time says nothing any more.
+        let next = wait.next_attempt.filter(|at| *at > now);
+        let next = next.map(|at| format!(" (next attempt at {at:.0})")).unwrap_or_default();
+        parts.extend(wait.failure.as_ref().map(|failure| format!("last failure: {failure}{next}")));
     }
     let minutes = memory.wait_since.map(|since| now.duration_since(since).as_mins());
     if let Some(minutes) = minutes.filter(|minutes| *minutes > 0) {

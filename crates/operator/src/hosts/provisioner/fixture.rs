@@ -171,7 +171,8 @@ impl FixtureHost {
         }
         self.running = Some(operation);
         let (step, failure, is_changed) = (None, None, true);
-        let wait = ProvisionerWait { reason, step, failure, retry_after, is_changed };
+        let next_attempt = None;
+        let wait = ProvisionerWait { reason, step, failure, next_attempt, retry_after, is_changed };
         Err(VerbStop::InProgress(wait))
     }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::host_status::HostErrorType;
 
 /// Time until the next call while something short is running.
@@ -52,6 +53,8 @@ pub struct ProvisionerWait {
     pub step: Option<String>,
     /// The last failure, if the service repeats what failed.
     pub failure: Option<String>,
+    /// When the service repeats it. In the past while it does.
+    pub next_attempt: Option<Timestamp>,
     /// When to call again, unless an event arrives.
     pub retry_after: Duration,
     /// Whether this call started or changed something.
@@ -245,14 +248,26 @@ impl VerbStop {
             | Reason::Undeploying
             | Reason::RamdiskImage => LONG_WAIT,
         };
-        Self::InProgress(ProvisionerWait { reason, step, failure: None, retry_after, is_changed })
+        Self::InProgress(ProvisionerWait {
+            reason,
+            step,
+            failure: None,
+            next_attempt: None,
+            retry_after,
+            is_changed,
+        })
     }
 
-    /// Adds the last failure of a running operation.
+    /// Adds the last failure of a running operation. Ferrite appends the time of the next attempt to it.
     #[must_use]
     pub fn with_failure(mut self, failure: Option<String>) -> Self {
         if let Self::InProgress(wait) = &mut self {
+            let (failure, next_attempt) = match failure {
+                Some(text) => without_next_attempt(text),
+                None => (None, None),
+            };
             wait.failure = failure;
+            wait.next_attempt = next_attempt;
         }
         self
     }
@@ -270,5 +285,36 @@ impl VerbStop {
     #[must_use]
     pub fn failed(kind: ProvisionerFailureKind, message: impl Into<String>) -> Self {
         Self::Failed(ProvisionerFailure { kind, message: message.into() })
+    }
+}
+
+/// Splits the text of a failure into the failure and the time of the next attempt.
+fn without_next_attempt(text: String) -> (Option<String>, Option<Timestamp>) {
+    let split = text.strip_suffix(')').and_then(|text| text.rsplit_once(" (next attempt at "));
+    match split.and_then(|(failure, time)| Some((failure.to_owned(), time.parse().ok()?))) {
+        Some((failure, time)) => (Some(failure), Some(time)),
+        None => (Some(text), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_next_attempt_is_no_part_of_a_failure() {
+        for (text, failure, time) in [
+            ("no reply", "no reply", None),
+            (
+                "no reply (next attempt at 2026-11-18T10:00:09.123456+00:00)",
+                "no reply",
+                Some("2026-11-18T10:00:09.123456Z"),
+            ),
+            ("no reply (next attempt at noon)", "no reply (next attempt at noon)", None),
+        ] {
+            let time: Option<Timestamp> = time.map(|time| time.parse().unwrap());
+            let (found, next) = without_next_attempt(text.to_owned());
+            assert_eq!((found.as_deref(), next), (Some(failure), time));
+        }
     }
 }

@@ -601,8 +601,28 @@ async fn a_deleted_host_whose_new_bmc_address_is_rejected_is_deprovisioned() {
 
 /// The service repeats an operation that failed.
 fn repeated(reason: ProvisionerWaitReason) -> VerbStop {
-    let failure = "the BMC does not respond (next attempt at 2027-01-15T08:00:10Z)";
+    let failure = "the BMC does not respond (next attempt at 2027-01-15T08:05:10.123456+00:00)";
     VerbStop::running(reason, None).with_failure(Some(failure.to_owned()))
+}
+
+#[tokio::test]
+async fn the_time_of_the_next_attempt_is_shown_until_it_begins() {
+    for is_reported in [false, true] {
+        let (mut lab, fixture) = available().await;
+        lab.policy.are_changes_reported = is_reported;
+        lab.now = "2027-01-15T08:05:00Z".parse().unwrap();
+        let reason = ProvisionerWaitReason::Deploying;
+        fixture.inject(HOST, "provision", vec![repeated(reason); 2]);
+        lab.edit(image("http://images/a"));
+        let after = lab.pass().await.unwrap();
+        let text = "deploying, last failure: the BMC does not respond";
+        let expected = format!("{text} (next attempt at 2027-01-15T08:05:10Z)");
+        assert_eq!(lab.condition("Progressing").2, expected);
+        assert!(after > Duration::from_secs(9) && after < Duration::from_secs(15), "{after:?}");
+        lab.now += Duration::from_secs(11);
+        lab.pass().await;
+        assert_eq!(lab.condition("Progressing").2, text);
+    }
 }
 
 #[tokio::test]
@@ -622,7 +642,7 @@ async fn the_last_failure_of_a_repeated_operation_is_shown() {
     fixture.inject(HOST, "power_off", [repeated(ProvisionerWaitReason::Power)]);
     lab.edit(json!({"online": false}));
     lab.pass().await;
-    assert!(lab.condition("Progressing").2.contains("next attempt at"));
+    assert!(lab.condition("Progressing").2.contains("last failure"));
     lab.edit(json!({"online": true}));
     lab.settle().await;
     assert_eq!(lab.condition("Progressing").2, "");

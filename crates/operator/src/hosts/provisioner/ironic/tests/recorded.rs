@@ -600,7 +600,8 @@ async fn a_wait_has_the_last_failure() {
             }
         };
         let Err(VerbStop::InProgress(wait)) = outcome else { panic!("{verb}: {outcome:?}") };
-        assert_eq!(wait.failure.as_deref(), Some(error), "{verb}");
+        assert_eq!(wait.failure.as_deref(), Some("the BMC does not respond"), "{verb}");
+        assert_eq!(wait.next_attempt, "2027-01-15T08:00:10Z".parse().ok(), "{verb}");
     }
 }
 
