@@ -58,8 +58,11 @@ const NO_BMC_DETAILS: &str =
 /// The next action of a host.
 #[must_use]
 pub fn decide(view: &HostView<'_>, now: Timestamp) -> HostAction {
-    if view.is_paused() || (view.is_deleting() && !view.has_finalizer()) {
+    if view.is_deleting() && !view.has_finalizer() {
         return HostAction::Wait { after: None };
+    }
+    if view.is_paused() {
+        return deletion::show_pause(view, now).unwrap_or(HostAction::Wait { after: None });
     }
     metadata::action(view, now)
         .or_else(|| deletion::action(view, now))

@@ -141,8 +141,12 @@ impl HostPasses {
 
 impl HostPass<'_> {
     async fn run(&mut self) -> Result<Option<Duration>, HostPassError> {
-        // Nothing is changed, not even a Secret.
+        // No other object is changed, not even a Secret.
         if self.host.annotation(PAUSED).is_some() {
+            if let HostAction::Update(update) = decide(&self.view(), Timestamp::now()) {
+                self.apply(*update).await?;
+                self.flush().await?;
+            }
             return Ok(None);
         }
         self.slot.memory.begin_pass();

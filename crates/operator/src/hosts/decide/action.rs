@@ -160,6 +160,9 @@ impl HostEvent {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         self.reason.ends_with("Error")
-            || matches!(self.reason, "DeletionForced" | "InvalidAnnotationValue")
+            || matches!(
+                self.reason,
+                "DeletionForced" | "DeletionPaused" | "DisksNotErased" | "InvalidAnnotationValue"
+            )
     }
 }

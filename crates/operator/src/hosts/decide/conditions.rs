@@ -11,6 +11,7 @@ use kube_resources::hosts::host_status::{
 };
 
 use super::super::provisioner::HostHealth;
+use super::deletion::{DELETION_PAUSED, PAUSE_TEXT};
 use super::inputs::{HostMemory, HostView};
 
 type Value = (ConditionStatus, &'static str, String);
@@ -27,7 +28,13 @@ pub(super) fn refresh(
         (host::AVAILABLE_FOR_PROVISIONING, available(status)),
         (host::PROVISIONED, provisioned(status)),
         (host::READY, ready(status)),
-        (host::PROGRESSING, progressing(status, memory, now)),
+        (
+            host::PROGRESSING,
+            match view.is_paused() && view.is_deleting() {
+                true => fails(DELETION_PAUSED, PAUSE_TEXT),
+                false => progressing(status, memory, now),
+            },
+        ),
     ];
     values.extend(health(status, memory).map(|value| (host::HEALTHY, value)));
     for (type_, value) in values {

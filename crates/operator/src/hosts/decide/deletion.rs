@@ -26,6 +26,10 @@ use super::transition::StatusChange;
 
 /// How long the removal of the node may take with the annotation that forces the deletion.
 const FORCED_LIMIT: Duration = Duration::from_secs(120);
+/// Reason of the event and of the condition `Progressing` of a deleted host that is paused.
+pub(super) const DELETION_PAUSED: &str = "DeletionPaused";
+pub(super) const PAUSE_TEXT: &str = "the host is paused and therefore not deleted; remove the annotation \
+     baremetalhost.metal3.io/paused (force-delete has no effect before)";
 /// Failures after which a stage is skipped.
 const MAX_STAGE_FAILURES: i64 = 3;
 
@@ -106,6 +110,18 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
         | State::ExternallyProvisioned
         | State::Other(_) => enter(State::PoweringOffBeforeDelete),
     }
+}
+
+/// Shows once that a deleted host stays because it is paused. Nothing else is changed.
+pub(super) fn show_pause(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
+    let mut conditions = view.status.conditions.iter();
+    let is_shown = conditions.any(|condition| condition.reason == DELETION_PAUSED);
+    if !view.is_deleting() || is_shown {
+        return None;
+    }
+    let mut change = StatusChange::new(view, now);
+    change.event(DELETION_PAUSED, PAUSE_TEXT);
+    Some(change.pause(None))
 }
 
 /// Whether there is neither a node nor a way to register one.

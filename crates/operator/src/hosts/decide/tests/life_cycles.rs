@@ -178,6 +178,26 @@ async fn a_paused_host_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_paused_host_shows_why_it_is_not_deleted() {
+    let (mut lab, fixture) = provisioned().await;
+    let before = fixture.calls(HOST).len();
+    lab.annotate(PAUSED, "");
+    lab.delete();
+    for _ in 0..2 {
+        assert_eq!(lab.pass().await, None);
+        let (status, reason, message) = lab.condition("Progressing");
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "DeletionPaused"));
+        assert!(message.contains("remove the annotation baremetalhost.metal3.io/paused"));
+    }
+    let events = lab.events.iter().filter(|event| **event == "DeletionPaused").count();
+    assert_eq!((events, fixture.calls(HOST).len()), (1, before));
+    lab.remove_annotation(PAUSED);
+    lab.pass().await;
+    assert_eq!(lab.condition("Progressing").1, "Deprovisioning");
+    lab.run_until_gone().await;
+}
+
+#[tokio::test]
 async fn failures_are_visible_and_retried_with_a_limit() {
     for (verb, kind, error_type) in [
         ("register", Kind::Registration, "registration error"),
