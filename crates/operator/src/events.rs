@@ -9,6 +9,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use tracing::warn;
 
+use crate::log_limit::API_FAILURES;
 use crate::owned_objects::api_error_chain;
 
 /// Maximum length of the text in bytes; the API server rejects longer ones.
@@ -51,12 +52,15 @@ impl ObjectEventRecorder {
     /// An event that cannot be published is logged: it must not stop what it describes.
     async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
         let event = event(type_, reason, note);
-        if let Err(error) = self.recorder.publish(&event, object).await {
+        if let Err(error) = self.recorder.publish(&event, object).await
+            && let Some(omitted) = API_FAILURES.admit_failure("event", &error)
+        {
             warn!(
                 namespace = object.namespace.as_deref(),
                 name = object.name.as_deref(),
                 reason,
                 error = api_error_chain(&error),
+                omitted,
                 "event cannot be published"
             );
         }

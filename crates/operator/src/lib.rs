@@ -13,6 +13,7 @@ pub mod ironic_connection;
 pub mod ironic_database;
 pub mod leader;
 mod linked_objects;
+mod log_limit;
 pub mod metrics;
 pub mod namespaces;
 pub mod object_key;

@@ -5,7 +5,7 @@
 //! reported and does not stop the others.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -22,6 +22,7 @@ use tracing::warn;
 
 use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::events::ObjectEventRecorder;
+use crate::log_limit::API_FAILURES;
 use crate::object_key::ObjectKey;
 use crate::owned_objects::{OwnedObjectError, api_error_chain, api_error_text};
 use crate::reconcile_loop::{LoopSettings, RESYNC, Reconciler, reconcile_queue};
@@ -287,7 +288,10 @@ pub(crate) fn watched_metadata<K: WatchedKind>(
 fn logged<T>(kind: &str, result: Result<T, watcher::Error>) -> Option<T> {
     result
         .inspect_err(|error| {
-            warn!(kind, error = api_error_chain(error), "watch failed; it is started again");
+            if let Some(omitted) = API_FAILURES.admit(&format!("watch of {kind}"), Instant::now()) {
+                let error = api_error_chain(error);
+                warn!(kind, error, omitted, "watch failed; it is started again");
+            }
         })
         .ok()
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, info_span, warn};
 
 use crate::context::ControllerContext;
+use crate::log_limit::API_FAILURES;
 use crate::metrics::ReconcileOutcome;
 use crate::object_key::ObjectKey;
 use crate::owned_objects::api_error_chain;
@@ -40,6 +41,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
     /// Reports a failure. The next attempt is after `retry_in`.
     async fn report(&self, object: &Self::Kind, failure: Self::Failure, retry_in: Duration) {
+        let Some(omitted) = API_FAILURES.admit_failure(Self::NAME, &failure) else { return };
         let metadata = object.meta();
         warn!(
             controller = Self::NAME,
@@ -47,6 +49,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
             name = metadata.name.as_deref(),
             error = api_error_chain(&failure),
             ?retry_in,
+            omitted,
             "reconciliation failed"
         );
     }

@@ -94,10 +94,18 @@ pub fn bmc_access(
         let text = String::from_utf8(bytes.clone()).ok()?;
         Some(text).filter(|text| !text.is_empty())
     };
-    let (Some(username), Some(password)) = (read("username"), read("password")) else {
-        return unusable(format!(
-            "the Secret {name} has no username or no password; add both as text"
-        ));
+    let (username, password) = match (read("username"), read("password")) {
+        (Some(username), Some(password)) => (username, password),
+        (username, password) => {
+            let missing = match (username, password) {
+                (None, None) => "neither the key username nor the key password",
+                (None, _) => "no key username",
+                (_, _) => "no key password",
+            };
+            return unusable(format!(
+                "the Secret {name} with the BMC credentials has {missing}, or it is empty or no text; add it"
+            ));
+        }
     };
     let state = BmcAccessState::Usable { secret: name.clone(), version: secret.version.to_owned() };
     let access = BmcAccess {

@@ -12,6 +12,7 @@ use super::digest_of;
 use super::host_pass::{HostPassError, HostPasses};
 use super::host_slots::HostSlots;
 use super::watching::{ObserverFactory, RelevantValues};
+use crate::log_limit::API_FAILURES;
 use crate::object_key::ObjectKey;
 use crate::owned_objects::api_error_chain;
 use crate::reconcile_loop::Reconciler;
@@ -35,7 +36,11 @@ impl Reconciler for HostPasses {
             HostPassError::Conflict => {
                 debug!(namespace, name, error, "host changed during its pass")
             }
-            HostPassError::Api(_) => warn!(namespace, name, error, ?retry_in, "pass failed"),
+            HostPassError::Api(cause) => {
+                if let Some(omitted) = API_FAILURES.admit_failure(Self::NAME, &cause) {
+                    warn!(namespace, name, error, ?retry_in, omitted, "pass failed");
+                }
+            }
         }
     }
 }

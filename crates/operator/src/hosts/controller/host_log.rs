@@ -52,7 +52,7 @@ pub(super) fn status_changed(host: &BareMetalHost, before: Option<&BareMetalHost
                 info!(namespace, name, state, before, "host changed its provisioning state");
             }
             LoggedChange::Failed { error_type, error } => {
-                info!(namespace, name, error_type, error, "host has an error");
+                warn!(namespace, name, error_type, error, "host has an error");
             }
             LoggedChange::ErrorCleared => info!(namespace, name, "error of host cleared"),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::compact_store::{CompactStore, CompactStoreWriter};
 use crate::context::{ControllerContext, WatchScope, WatchedKind};
+use crate::log_limit::API_FAILURES;
 use crate::object_key::ObjectKey;
 use crate::owned_objects::api_error_chain;
 use crate::reconcile_loop::{LoopSettings, Reconciler, reconcile_queue};
@@ -336,7 +337,9 @@ impl<K: WatchedKind, V: Default + PartialEq> RelevantValues<K, V> {
 
 /// Reports a watch that is restored later.
 pub(super) fn warn_about_watch(kind: &str, error: &watcher::Error) {
-    warn!(kind, error = api_error_chain(error), "watch failed and is repeated");
+    if let Some(omitted) = API_FAILURES.admit(&format!("watch of {kind}"), Instant::now()) {
+        warn!(kind, error = api_error_chain(error), omitted, "watch failed and is repeated");
+    }
 }
 
 #[cfg(test)]

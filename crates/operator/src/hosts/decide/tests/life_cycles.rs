@@ -835,3 +835,18 @@ async fn the_elapsed_time_of_an_operation_survives_a_restart() {
     lab.pass().await;
     assert_eq!(lab.condition("Progressing"), before);
 }
+
+#[tokio::test]
+async fn the_missing_key_of_a_secret_is_named() {
+    for (missing, expected) in [
+        (&["username"][..], "has no key username,"),
+        (&["password"], "has no key password,"),
+        (&["username", "password"], "has neither the key username nor the key password,"),
+    ] {
+        let (mut lab, _) = lab(json!({}));
+        lab.secret.as_mut().unwrap().retain(|key, _| !missing.contains(&key.as_str()));
+        lab.pass().await;
+        let message = lab.status().error_message;
+        assert!(message.contains(expected), "{message}");
+    }
+}
