@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::outcome::{ProvisionerFailureKind, VerbOutcome, VerbStop};
 use super::super::requests::{BmcAccess, BmcAddressCheck, ManagedHost, RegistrationRequest};
 use super::calls::IronicCalls;
-use super::node::NodeResponse;
+use super::node::{NodeResponse, NodeState};
 use super::transport::IronicTransportError;
 use crate::hosts::decide::{
     HostIdentity, IdentityComparison, address_rejection, compare_identities,
@@ -25,7 +25,7 @@ impl IronicCalls<'_> {
         request: &RegistrationRequest,
     ) -> VerbOutcome<BmcAddressCheck> {
         if request.accepts_replaced_machine {
-            self.check_boot_nic(host, bmc, request).await?;
+            self.check_boot_nic(node, host, bmc, request).await?;
             return Ok(BmcAddressCheck::Accepted);
         }
         let found = match self.identify(bmc).await {
@@ -62,15 +62,18 @@ impl IronicCalls<'_> {
 
     /// Fails if the boot NIC is one of the replaced machine and not one of the accepted machine: its agent would
     /// never be recognised. That is not certain if the BMC does not respond or lists no NICs.
+    /// A provisioned host is inspected later.
     pub(super) async fn check_boot_nic(
         &self,
+        node: &NodeResponse,
         host: &ManagedHost,
         bmc: &BmcAccess,
         request: &RegistrationRequest,
     ) -> VerbOutcome<()> {
         let Some(boot) = host.boot_mac_address.as_deref() else { return Ok(()) };
         let contain_boot = |macs: &[String]| macs.iter().any(|mac| mac.eq_ignore_ascii_case(boot));
-        if !contain_boot(&request.nic_mac_addresses) {
+        let is_provisioned = node.provision_state == NodeState::Active;
+        if is_provisioned || !contain_boot(&request.nic_mac_addresses) {
             return Ok(());
         }
         let Ok(found) = self.identify(bmc).await else { return Ok(()) };

@@ -61,8 +61,10 @@ impl IronicCalls<'_> {
             }
             Some(_) | None => None,
         };
-        if address_check.is_none() && request.is_accepted_machine_unread {
-            self.check_boot_nic(host, bmc, request).await?;
+        if let Some(node) = existing.as_ref().filter(|_| request.is_accepted_machine_unread)
+            && address_check.is_none()
+        {
+            self.check_boot_nic(node, host, bmc, request).await?;
         }
         let external_url = self.external_url(bmc).await;
         let (node, is_new) = match existing {

@@ -96,18 +96,20 @@ async fn a_deletion_aborts_a_waiting_inspection_at_once() {
 async fn the_boot_nic_of_a_replaced_machine_is_rejected() {
     let (old, new) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
     let expected = "failed spec.bootMACAddress 52:54:00:00:00:01 is a NIC of the replaced machine";
-    for (boot, found, outcome) in [
-        (old, json!({"mac_addresses": [new]}), expected),
-        (old, json!({"mac_addresses": [new, old]}), "done"),
-        (new, json!({"mac_addresses": [new]}), "done"),
+    for (state, boot, found, outcome) in [
+        ("available", old, json!({"mac_addresses": [new]}), expected),
+        // It is inspected only after its image was removed.
+        ("active", old, json!({"mac_addresses": [new]}), "done"),
+        ("available", old, json!({"mac_addresses": [new, old]}), "done"),
+        ("available", new, json!({"mac_addresses": [new]}), "done"),
         // It is a NIC that the BMC may not list.
-        ("52:54:00:00:00:03", json!({"mac_addresses": [new]}), "done"),
-        (old, json!({"mac_addresses": []}), "done"),
-        (old, json!(404), "done"),
-        (old, json!(504), "done"),
+        ("available", "52:54:00:00:00:03", json!({"mac_addresses": [new]}), "done"),
+        ("available", old, json!({"mac_addresses": []}), "done"),
+        ("available", old, json!(404), "done"),
+        ("available", old, json!(504), "done"),
     ] {
         let identity = ("POST /v1/ferrite/bmc-identity", found.clone());
-        let mut service = fixture(Some(json!({"provision_state": "available"})), &[identity]);
+        let mut service = fixture(Some(json!({ "provision_state": state })), &[identity]);
         service.set_address("redfish-virtualmedia://192.0.2.9/redfish/v1/Systems/1");
         service.host.boot_mac_address = Some(boot.to_owned());
         let request = RegistrationRequest {
