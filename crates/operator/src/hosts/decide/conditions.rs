@@ -185,7 +185,7 @@ fn progress_message(status: &BareMetalHostStatus, memory: &HostMemory, now: Time
     } else if let Some(wait) = &memory.wait {
         parts.push(wait.reason.as_str().to_owned());
         parts.extend(wait.step.as_ref().map(|step| format!("step {step}")));
-        // Once the attempt has begun, its time says nothing any more.
+        // Once the attempt has begun, its time has no meaning any more.
         let next = wait.next_attempt.filter(|at| *at > now);
         let next = next.map(|at| format!(" (next attempt at {at:.0})")).unwrap_or_default();
         parts.extend(wait.failure.as_ref().map(|failure| format!("last failure: {failure}{next}")));
