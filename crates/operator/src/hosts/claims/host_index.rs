@@ -2,7 +2,7 @@
 //! Finds hosts for claims, and the claims that a changed host concerns, without a search through all hosts.
 //!
 //! Available hosts without a reservation are indexed by namespace and label. A host that becomes available is
-//! compared once with each waiting claim. A claim compares only hosts that have the rarest of its labels, and a
+//! planned for the oldest waiting claim that can get it, and only that claim is reconciled. A claim compares only hosts that have the rarest of its labels, and a
 //! host that it could get with the older claims, which come first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -143,7 +143,7 @@ impl HostIndex {
         let is_offered = new.is_available && !was_same;
         self.link(key.clone(), new);
         if is_offered {
-            claims.extend(self.waiting_for(&key));
+            claims.extend(self.plan(&key));
         }
         claims
     }
@@ -336,7 +336,7 @@ impl HostIndex {
         let mut claims = BTreeSet::new();
         for key in due {
             self.set_available(&key, true);
-            claims.extend(self.waiting_for(&key));
+            claims.extend(self.plan(&key));
         }
         claims.into_iter().collect()
     }
@@ -418,6 +418,41 @@ impl HostIndex {
             }
             Some((_, BindingProgress::Started | BindingProgress::Written(_))) | None => Vec::new(),
         }
+    }
+
+    /// Plans a free host for the oldest waiting claim that can get it, and returns that claim. If it is not known
+    /// whether an older one is admitted, nothing is planned, and all claims that may get the host are returned.
+    fn plan(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
+        let is_free = self.reservations.progress(key).is_none();
+        let Some(host) = self.hosts.get(key).filter(|_| self.is_complete && is_free) else {
+            return Vec::new();
+        };
+        let mut visited = 0;
+        let (mut first, mut is_unknown) = (None, false);
+        for (name, claim) in self.waiting.without_host() {
+            visited += 1;
+            let may_get = !claim.has_failed
+                && !self.used.contains_key(name)
+                && claim.request.is_in(key.namespace())
+                && claim.request.matches(&host.labels);
+            match self.waiting.admitting(name) {
+                None if may_get => {
+                    is_unknown = true;
+                    break;
+                }
+                Some(names) if may_get && names.contains(key.namespace()) => {
+                    first = Some(name.clone());
+                    break;
+                }
+                Some(_) | None => {}
+            }
+        }
+        self.comparisons += visited;
+        let Some(claim) = first else {
+            return if is_unknown { self.waiting_for(key) } else { Vec::new() };
+        };
+        self.reserve_host(key.clone(), claim.clone(), BindingProgress::Planned);
+        vec![claim]
     }
 
     /// Claims without a host that may get a host, the oldest first. Each claim is reconciled at the start anyway.
