@@ -61,10 +61,8 @@ fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(current) = next {
         if let Some(error) = current.downcast_ref::<kube::Error>() {
-            return match error {
-                kube::Error::Api(status) => status.code >= 500 || status.code == 429,
-                _ => true,
-            };
+            let is_of_one_object = |code: u16| code < 500 && code != 429;
+            return !matches!(error, kube::Error::Api(status) if is_of_one_object(status.code));
         }
         next = current.source();
     }
