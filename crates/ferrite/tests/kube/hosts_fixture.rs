@@ -251,7 +251,7 @@ async fn wrong_credentials_are_reported_and_corrected() {
 
     hosts.create_secret("empty", "admin", "").await;
     hosts.create("empty", bmc("empty")).await;
-    hosts.until("empty", "no password", |host| error_of(host).contains("no password")).await;
+    hosts.until("empty", "no password", |host| error_of(host).contains("no key password")).await;
     let patch = Patch::Merge(json!({"stringData": {"password": "secret"}}));
     let secrets = hosts.namespace.api::<Secret>();
     secrets.patch("empty", &PatchParams::default(), &patch).await.unwrap();
