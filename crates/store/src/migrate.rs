@@ -121,7 +121,7 @@ pub(crate) fn migrate(
 }
 
 /// The release that a schema belongs to: 0 for 0.1, 1 for 0.2. Each release numbers its migrations from a
-/// thousand of its own, so that a program can tell how much later a schema is that it does not know.
+/// thousand of its own, so that a program knows how much later a schema is that it does not know.
 const fn release_of(schema: i64) -> i64 {
     schema / 1000
 }
