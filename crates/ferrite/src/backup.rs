@@ -122,6 +122,7 @@ fn exit_code(error: &anyhow::Error) -> CliExitCode {
             | BackupError::NewerVersion { .. }
             | BackupError::KeyMissing { .. }
             | BackupError::NotEmpty { .. }
+            | BackupError::NewerSchema { .. }
             | BackupError::Open(StoreOpenError::NewerSchema { .. }),
         ) => CliExitCode::Rejected,
         Some(

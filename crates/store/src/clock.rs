@@ -294,7 +294,7 @@ impl Drop for HostClockThread {
 }
 
 /// The clock of the server in microseconds since 1970.
-fn server_micros(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
+pub(crate) fn server_micros(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
     let no_clock = StoreError::Corrupt { table: "(none)", column: "clock" };
     let Some(sql) = session.dialect().clock_query() else { return Err(no_clock) };
     let mut now = None;

@@ -8,7 +8,7 @@ use crate::error::{StoreError, StoreOpenError};
 use crate::key_ring::KeyRing;
 use crate::key_source::KeySource;
 use crate::reader::decode_field;
-use crate::schema::{Backfill, MIGRATIONS, Migration};
+use crate::schema::{Backfill, MIGRATIONS, MIGRATIONS_PER_RELEASE, Migration, RELEASE};
 use crate::value::{ColumnType as _, SqlParam};
 
 /// The table of applied migrations.
@@ -57,17 +57,18 @@ impl MigrationPlan {
 }
 
 /// Reads which migrations the database has not applied, and changes nothing.
-pub(crate) fn plan(session: &mut dyn DatabaseSession) -> Result<MigrationPlan, StoreOpenError> {
+pub(crate) fn plan(
+    session: &mut dyn DatabaseSession,
+    now: i64,
+) -> Result<MigrationPlan, StoreOpenError> {
     reject_foreign_tables(session)?;
     let tables = table_names(session).map_err(StoreOpenError::Prepare)?;
     let schema = match tables.iter().any(|table| table == MIGRATIONS_TABLE) {
         true => applied_version(session).map_err(StoreOpenError::Prepare)?,
         false => 0,
     };
-    let known = MIGRATIONS.last().map_or(0, |last| last.number);
-    if release_of(schema) > release_of(known) + 1 {
-        return Err(StoreOpenError::NewerSchema { found: schema, known });
-    }
+    reject_newer_schema(schema)?;
+    reject_version_skew(session, schema, now)?;
     Ok(MigrationPlan::from_schema(schema))
 }
 
@@ -91,10 +92,8 @@ pub(crate) fn migrate(
     reject_foreign_tables(session)?;
     create_migrations_table(session, MIGRATIONS_TABLE).map_err(StoreOpenError::Prepare)?;
     let done = applied_version(session).map_err(StoreOpenError::Prepare)?;
-    let known = MIGRATIONS.last().map_or(0, |last| last.number);
-    if release_of(done) > release_of(known) + 1 {
-        return Err(StoreOpenError::NewerSchema { found: done, known });
-    }
+    let known = newest_schema();
+    reject_newer_schema(done)?;
     if done > known {
         tracing::warn!(schema = done, known, "a later version has migrated the database");
     }
@@ -120,10 +119,17 @@ pub(crate) fn migrate(
     Ok(SchemaUpgrade { before: done, after: done.max(known) })
 }
 
-/// The release that a schema belongs to: 0 for 0.1, 1 for 0.2. Each release numbers its migrations from a
-/// thousand of its own, so that a program knows how much later a schema is that it does not know.
-const fn release_of(schema: i64) -> i64 {
-    schema / 1000
+/// The schema of this version.
+pub(crate) fn newest_schema() -> i64 {
+    MIGRATIONS.last().map_or(0, |last| last.number)
+}
+
+/// Fails if a version that is more than one release newer has migrated the database.
+fn reject_newer_schema(schema: i64) -> Result<(), StoreOpenError> {
+    if schema / MIGRATIONS_PER_RELEASE > RELEASE + 1 {
+        return Err(StoreOpenError::NewerSchema { found: schema, known: newest_schema() });
+    }
+    Ok(())
 }
 
 /// The first schema with a version for each process.
@@ -436,6 +442,14 @@ mod tests {
                 assert!(!(is_column && needs_value), "migration {}: {statement}", migration.number);
             }
         }
+    }
+
+    #[test]
+    fn the_release_belongs_to_the_version() {
+        let (major, minor) = minor_version(OWN_VERSION).unwrap();
+        let release = u64::try_from(RELEASE).unwrap();
+        assert_eq!((major, minor), (0, release + 1), "RELEASE is incremented with the version");
+        assert!(newest_schema() < (RELEASE + 1) * MIGRATIONS_PER_RELEASE);
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //! whose names differ between the engines. Unique indexes are named `<table>_<field>_unique`,
 //! because the API derives the field of a duplicate from the index name.
 //!
-//! The migrations of release 0.N have numbers from (N - 1) * 1000 on, so the first one of 0.2 is 1001.
+//! The numbers of a release begin with a thousand of its own, [`RELEASE`], so that a program knows how much
+//! later a schema is whose migrations it does not know. When the next release has migrations, a published
+//! one gets no more: databases of the next release would not apply them.
 //!
 //! A migration only adds tables, indexes and columns with a default: in a rolling upgrade, processes of the
 //! previous version use the new schema until they are replaced.
@@ -34,6 +36,11 @@ pub(crate) enum Backfill {
     /// Also needs the sealing key.
     WithKey(fn(&mut dyn DatabaseSession, &KeyRing) -> Result<(), StoreError>),
 }
+
+/// The number of this release: 0 for version 0.1, 1 for 0.2.
+pub(crate) const RELEASE: i64 = 0;
+/// Release 1 has the migrations from 1000 on.
+pub(crate) const MIGRATIONS_PER_RELEASE: i64 = 1000;
 
 /// Every migration, oldest first.
 pub(crate) const MIGRATIONS: &[Migration] = &[

@@ -10,7 +10,9 @@ use node_model::{NodeId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use crate::clock::{ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now};
+use crate::clock::{
+    ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now, server_micros,
+};
 use crate::conductor_session::{SessionRenewals, SessionReport};
 use crate::engine::DatabaseSession;
 use crate::engine::commit_marker::delete_old_markers;
@@ -86,15 +88,18 @@ impl Store {
     /// Runs outstanding migrations without opening the store. Waits for other processes that do the same.
     pub fn migrate(settings: &StoreSettings) -> Result<SchemaUpgrade, StoreOpenError> {
         create_data_dir(settings)?;
-        let run = |session: &mut dyn DatabaseSession| {
-            migrate(session, &settings.key_source(), host_now().0)
-        };
+        let source = settings.key_source();
         match settings.address()? {
             DatabaseAddress::Sqlite(path) => {
                 let connection = Sqlite::connect(&path, settings.synchronous)?;
+                let run =
+                    |session: &mut dyn DatabaseSession| migrate(session, &source, host_now().0);
                 Sqlite::in_transaction(&connection, run)
             }
-            DatabaseAddress::Server(server) => server.with_first_session(run),
+            DatabaseAddress::Server(server) => server.with_first_session(|session| {
+                let now = server_micros(session).map_err(StoreOpenError::Prepare)?;
+                migrate(session, &source, now)
+            }),
         }
     }
 
@@ -104,9 +109,13 @@ impl Store {
             DatabaseAddress::Sqlite(path) if !path.exists() => Ok(migrate::plan_of_new_database()),
             DatabaseAddress::Sqlite(path) => {
                 let connection = Sqlite::connect(&path, settings.synchronous)?;
-                Sqlite::in_transaction(&connection, migrate::plan)
+                let plan = |session: &mut dyn DatabaseSession| migrate::plan(session, host_now().0);
+                Sqlite::in_transaction(&connection, plan)
             }
-            DatabaseAddress::Server(server) => server.with_first_session(migrate::plan),
+            DatabaseAddress::Server(server) => server.with_first_session(|session| {
+                let now = server_micros(session).map_err(StoreOpenError::Prepare)?;
+                migrate::plan(session, now)
+            }),
         }
     }
 

@@ -50,6 +50,11 @@ impl RunController<'_> {
     /// Creates or updates the node and its ports. It can be repeated after a kill, because nothing was
     /// requested yet.
     async fn prepare(&mut self) -> Result<(), RunFailure> {
+        let node = self.api.find(&self.node_path("")).await?;
+        // Before the record of the earlier operation is replaced: it stays if this one is refused.
+        if let Some(node) = &node {
+            self.check_decision(node)?;
+        }
         self.record.status = RunStatus::Preparing;
         self.state.store(&self.record)?;
         let mut fields = self.host.node.clone();
@@ -62,7 +67,7 @@ impl RunController<'_> {
             // Otherwise the configuration could disable the only thing to do.
             fields.insert("automated_clean".to_owned(), json!(true));
         }
-        match self.api.find(&self.node_path("")).await? {
+        match node {
             None => {
                 self.api.send(Method::POST, "/v1/nodes", Some(&Value::Object(fields))).await?;
             }
@@ -74,22 +79,26 @@ impl RunController<'_> {
         self.state.store(&self.record)
     }
 
+    /// Fails if the operation is not possible with the node of an earlier one.
+    fn check_decision(&self, node: &Value) -> Result<(), RunFailure> {
+        match decide(self.operation, node, &BTreeSet::new()) {
+            RunDecision::Refused(reason) => Err(RunFailure::invalid_input(reason)),
+            RunDecision::Failed(error) => {
+                Err(RunFailure::of_operation(self.operation.name(), &error))
+            }
+            RunDecision::Provision(_)
+            | RunDecision::Power(_)
+            | RunDecision::Wait
+            | RunDecision::Done => Ok(()),
+        }
+    }
+
     /// Updates the node of an earlier operation.
     async fn update_node(
         &self,
         node: &Value,
         mut fields: Map<String, Value>,
     ) -> Result<(), RunFailure> {
-        match decide(self.operation, node, &BTreeSet::new()) {
-            RunDecision::Refused(reason) => return Err(RunFailure::invalid_input(reason)),
-            RunDecision::Failed(error) => {
-                return Err(RunFailure::of_operation(self.operation.name(), &error));
-            }
-            RunDecision::Provision(_)
-            | RunDecision::Power(_)
-            | RunDecision::Wait
-            | RunDecision::Done => {}
-        }
         fields.remove("uuid");
         // Responses contain no secrets to compare with.
         let is_changed = |(key, value): &(String, Value)| {

@@ -63,6 +63,9 @@ fn deploys_and_reports_success_again() {
     let refused = rig.run(&["clean"], &host, &["--state-dir", "state"]);
     assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
     assert!(refused.message().contains("use another --state-dir"), "{}", refused.message());
+    // A refused operation does not replace the record of the complete one.
+    let again = rig.run(&["deploy"], &host, &["--state-dir", "state"]);
+    assert_eq!(again.code, 0, "{}", again.text());
     assert_eq!(machine.boot_history().len(), boots);
 }
 

@@ -25,8 +25,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::schema_tables::{SchemaTable, tables_of_schema};
-use super::{BackupError, BackupSummary, TABLES_WITHOUT_ROWS, file_error, newest_schema};
+use super::{BackupError, BackupSummary, TABLES_WITHOUT_ROWS, file_error};
 use crate::engine::DatabaseRow;
+use crate::migrate::newest_schema;
 use crate::value::{CorruptValue, SqlParam, SqlValue};
 
 const FORMAT: &str = "ferrite backup";

@@ -11,8 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::backup_file::{BackupHeader, BackupWriter, check};
 use super::schema_tables::tables_of_schema;
 use super::{
-    BackupError, BackupSummary, TABLES_WITHOUT_ROWS, check_sqlite, file_error, newest_schema,
-    sqlite_error,
+    BackupError, BackupSummary, TABLES_WITHOUT_ROWS, check_sqlite, file_error, sqlite_error,
 };
 use crate::clock::host_now;
 use crate::engine::sqlite::SqliteSession;
@@ -21,7 +20,7 @@ use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
 use crate::key_ring::recorded_key_id;
 use crate::key_rotation::KeyState;
-use crate::migrate::{MIGRATIONS_TABLE, applied_version, table_names};
+use crate::migrate::{MIGRATIONS_TABLE, applied_version, newest_schema, table_names};
 use crate::settings::{DatabaseAddress, StoreSettings};
 
 /// The first schema with rotations of the sealing key.
@@ -100,7 +99,7 @@ fn export(session: &mut dyn DatabaseSession, partial: &PartialFile) -> Result<()
     }
     let known = newest_schema();
     if schema > known {
-        return Err(StoreOpenError::NewerSchema { found: schema, known }.into());
+        return Err(BackupError::NewerSchema { found: schema, known });
     }
     let keys = required_keys(session, schema)
         .map_err(|source| BackupError::Read { table: "vault".to_owned(), source })?;

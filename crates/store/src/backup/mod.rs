@@ -19,7 +19,6 @@ pub use export::back_up;
 pub use restore::{RestoreOptions, RestoreReport, restore};
 
 use crate::error::{StoreError, StoreOpenError};
-use crate::schema::MIGRATIONS;
 use crate::sealing_key::SealError;
 
 /// Tables whose rows are not in a backup: they describe running processes, or would make ended sessions
@@ -53,6 +52,17 @@ pub enum BackupError {
     /// The database cannot be opened.
     #[error(transparent)]
     Open(#[from] StoreOpenError),
+    /// A later version has migrated the database; it has tables or columns that this version does not know.
+    #[error(
+        "the database has schema {found}, and this version can back up schemas up to {known}; back it up \
+         with the newer version"
+    )]
+    NewerSchema {
+        /// The schema of the database.
+        found: i64,
+        /// The schema of this version.
+        known: i64,
+    },
     /// The database has no tables.
     #[error("the database is empty; there is nothing to back up")]
     NothingToBackUp,
@@ -172,11 +182,6 @@ pub enum BackupError {
 /// Reads a backup completely and checks it.
 pub fn check_backup(file: &Path) -> Result<BackupSummary, BackupError> {
     backup_file::check(file)
-}
-
-/// The newest schema of this version.
-fn newest_schema() -> i64 {
-    MIGRATIONS.last().map_or(0, |last| last.number)
 }
 
 fn file_error(path: &Path) -> impl Fn(std::io::Error) -> BackupError + '_ {

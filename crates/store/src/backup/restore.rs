@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use super::backup_file::{BackupLine, BackupReader, BackupValue, check};
 use super::restore_sqlite::restore_sqlite;
 use super::schema_tables::{SchemaTable, tables_of_schema};
-use super::{BackupError, BackupSummary, newest_schema};
+use super::{BackupError, BackupSummary};
 use crate::clock::host_now;
 use crate::engine::workers::DatabaseServer;
 use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
 use crate::key_ring::loaded_key_ids;
-use crate::migrate::{MIGRATIONS_TABLE, create_tables, record_migrations, table_names};
+use crate::migrate::{
+    MIGRATIONS_TABLE, create_tables, newest_schema, record_migrations, table_names,
+};
 use crate::settings::{DatabaseAddress, StoreSettings};
 use crate::value::SqlParam;
 

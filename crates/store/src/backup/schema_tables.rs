@@ -102,8 +102,8 @@ fn column(definition: &str) -> Option<SchemaColumn> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::newest_schema;
     use super::*;
+    use crate::migrate::newest_schema;
 
     #[test]
     fn all_statements_are_understood() {

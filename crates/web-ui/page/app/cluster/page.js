@@ -15,10 +15,15 @@ const STATES = { online: "good", dead: "bad", offline: "" };
 
 export function ClusterPage() {
   const cluster = useFetch(() => get("/v1/ferrite/cluster"), []);
+  // From the last response on, so that a slow server gets one request at a time.
   useEffect(() => {
-    const timer = setInterval(cluster.reload, REFRESH_MS);
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      clearInterval(timer);
+      cluster.reload();
+    }, REFRESH_MS);
     return () => clearInterval(timer);
-  }, []);
+  }, [cluster.data, cluster.error]);
   return html`<${PageFrame}
     title="Cluster"
     note="processes that share the database"
