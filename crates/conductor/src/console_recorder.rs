@@ -26,6 +26,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     // Survives the cancellation of `record` when the process stops.
     let mut pending = Vec::new();
     let is_closed = tokio::select! {
+        biased;
         () = record(&conductor, &mut texts, &mut pending) => true,
         _ = stopping.changed() => false,
     };

@@ -137,6 +137,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
         let processes = alive_processes(&conductor).await;
         if processes.is_some() && processes != known_processes {
             tokio::select! {
+                biased;
                 is_complete = start_all(&conductor) => {
                     if is_complete {
                         known_processes = processes;
@@ -151,6 +152,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
         }
         round = round.wrapping_add(1);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(interval) => {}
             _ = stopping.changed() => return,
         }

@@ -4,12 +4,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drivers::{BmcCallLog, Driver, DriverTarget, NodeChanges};
 use lifecycle::{PendingEntries, PowerRequestError, agent_stopped};
 use node_model::{Actor, BmcCall, JournalEvent, Node, NodeId, Timestamp};
 use store::{NodeLease, StoreWriter};
+use tokio::time::Instant;
 
 use crate::error::error_text;
 use crate::node_snapshot::NodeSnapshot;

@@ -129,6 +129,7 @@ impl Conductor {
         let ConductorParts { store, registry, hostname, settings, rules, inspection, clock } =
             parts;
         let heartbeat_timeout = settings.ramdisk_heartbeat_timeout;
+        let monotonic = store.monotonic_clock();
         let rules = LifecycleSettings { heartbeat_timeout, ..rules };
         Self(Arc::new(ConductorInner {
             store,
@@ -137,7 +138,7 @@ impl Conductor {
             rules,
             inspection,
             owner: LeaseOwner { hostname, run: Uuid::new_v4() },
-            session: Arc::new(ConductorSession::new(Arc::new(store::time_since_boot))),
+            session: Arc::new(ConductorSession::new(monotonic)),
             clock,
             counters: ConductorCounters::default(),
             agent_log_tails: AgentLogTails::default(),

@@ -97,6 +97,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     let mut next_repair = Instant::now();
     loop {
         tokio::select! {
+            biased;
             _ = stopping.changed() => return,
             () = conductor.job_ended.notified() => {}
             () = tokio::time::sleep(INTERVAL) => {}

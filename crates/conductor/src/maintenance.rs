@@ -14,6 +14,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     let interval = Duration::from_secs(conductor.settings.heartbeat_interval.max(1));
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(interval) => {}
             _ = stopping.changed() => return,
         }

@@ -209,6 +209,7 @@ pub(crate) async fn run(
     let mut extension = tokio::time::interval(conductor.lease_time() / 3);
     loop {
         tokio::select! {
+            biased;
             _ = stopping.changed() => return,
             Some(event) = events.recv() => match event {
                 MembershipEvent::Ended => begin_again(&conductor).await,

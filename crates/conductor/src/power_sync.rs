@@ -87,6 +87,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     let mut batch_size = 1;
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             _ = stopping.changed() => return,
         }

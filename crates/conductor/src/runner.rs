@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drivers::NodeChanges;
 use lifecycle::{
@@ -18,6 +18,7 @@ use node_model::{
     ConductorInfo, JournalEvent, Node, NodeId, Stage, Timestamp, Work, contains_secret,
 };
 use store::{NodeLease, StoreWriter};
+use tokio::time::Instant;
 
 use crate::error::error_text;
 use crate::exclusive_call::{bmc_call_event, report_interrupted};

@@ -18,8 +18,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use node_model::NodeId;
-use store::{LeaseOwner, NodeLease, ObservedSession, StoreError};
-use tokio::sync::{Notify, mpsc, watch};
+use store::{LeaseOwner, MonotonicClock, NodeLease, ObservedSession, StoreError};
+use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
 use crate::ConductorError;
@@ -38,15 +38,13 @@ const MAX_OBSERVATION_GAP: Duration = Duration::from_secs(4);
 /// The time between two attempts to end the session of a dead process.
 const END_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A clock that is never set.
-pub(crate) type MonotonicClock = Arc<dyn Fn() -> Duration + Send + Sync>;
-
 /// The session of this process.
 pub(crate) struct ConductorSession {
     clock: MonotonicClock,
     state: Mutex<SessionState>,
-    /// Marked as changed when work has to be cancelled.
-    changed: watch::Sender<()>,
+    /// Notified when work has to be cancelled. Waiting tasks are woken in the order in which they began to
+    /// wait.
+    changed: Notify,
     draining: AtomicBool,
     held: Mutex<HashMap<NodeId, HeldNode>>,
     /// Nodes whose lease was not released by the task that held them.
@@ -119,7 +117,7 @@ impl ConductorSession {
         Self {
             clock,
             state: Mutex::new(SessionState::new()),
-            changed: watch::Sender::new(()),
+            changed: Notify::new(),
             draining: AtomicBool::new(false),
             held: Mutex::default(),
             unreleased,
@@ -159,7 +157,7 @@ impl ConductorSession {
         };
         // Work that continues need not be woken by each renewal.
         if before.epoch != after.epoch {
-            self.changed.send_replace(());
+            self.changed.notify_waiters();
         }
     }
 
@@ -223,7 +221,7 @@ impl ConductorSession {
             && held.lease == Some(*lease)
         {
             held.lost.store(true, Ordering::Relaxed);
-            self.changed.send_replace(());
+            self.changed.notify_waiters();
         }
     }
 
@@ -248,13 +246,18 @@ impl ConductorSession {
             let state = *self.state();
             state.epoch == epoch && state.is_valid(self.now()) && !lost.load(Ordering::Relaxed)
         };
-        let mut changed = self.changed.subscribe();
         let invalid = async {
-            while is_valid() {
+            loop {
+                // Created before the check, so that no later notification is missed.
+                let changed = self.changed.notified();
+                if !is_valid() {
+                    return;
+                }
                 let until = self.state().valid_until;
                 let left = until.map(|until| until.saturating_sub(self.now()));
                 tokio::select! {
-                    _ = changed.changed() => {}
+                    biased;
+                    () = changed => {}
                     () = sleep_if(left) => {}
                 }
             }

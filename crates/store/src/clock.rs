@@ -22,6 +22,35 @@ use crate::reader::decode_field;
 /// Source of the current time; tests pass a manual clock.
 pub type StoreClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// A clock that is never set, and that also counts the time while the host is suspended.
+pub type MonotonicClock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// The clocks of a host. A simulation passes its own.
+#[derive(Clone)]
+pub struct HostClocks {
+    /// A clock that is never set.
+    pub monotonic: MonotonicClock,
+    /// The clock of the host, which may be set at any time.
+    pub wall: StoreClock,
+}
+
+impl HostClocks {
+    /// The clocks of this host.
+    pub(crate) fn real() -> Self {
+        Self { monotonic: Arc::new(time_since_boot), wall: Arc::new(host_now) }
+    }
+
+    fn monotonic_micros(&self) -> i64 {
+        micros((self.monotonic)())
+    }
+}
+
+impl std::fmt::Debug for HostClocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostClocks").finish_non_exhaustive()
+    }
+}
+
 /// How often the clock is observed.
 pub(crate) const OBSERVATION_INTERVAL: Duration = Duration::from_secs(10);
 /// At most this part of the elapsed time is added or left out to correct a difference.
@@ -47,6 +76,7 @@ pub struct ClockStatus {
 
 /// Follows a clock with the monotonic clock of this host.
 pub(crate) struct FollowedClock {
+    clocks: HostClocks,
     tolerance: Duration,
     state: Mutex<ClockState>,
     ahead_micros: AtomicI64,
@@ -86,15 +116,16 @@ pub(crate) struct HostClockThread {
 impl FollowedClock {
     /// Follows the clock of this host.
     pub(crate) fn of_host(tolerance: Duration) -> Self {
-        Self::new(ClockObservation::of_host(), tolerance)
+        Self::new(ClockObservation::of_host(), tolerance, HostClocks::real())
     }
 
     /// Follows the clock of a server. Fails if the clock of this host differs by more than `tolerance`.
     pub(crate) fn of_server(
         session: &mut dyn DatabaseSession,
         tolerance: Duration,
+        clocks: HostClocks,
     ) -> Result<Self, StoreOpenError> {
-        let observed = first_observation(|| ClockObservation::of_server(session))
+        let observed = first_observation(|| ClockObservation::of_server(session, &clocks))
             .map_err(StoreOpenError::Prepare)?;
         if observed.is_beyond(tolerance) {
             return Err(StoreOpenError::ClockDiffers {
@@ -102,12 +133,13 @@ impl FollowedClock {
                 tolerance_seconds: tolerance.as_secs(),
             });
         }
-        Ok(Self::new(observed, tolerance))
+        Ok(Self::new(observed, tolerance, clocks))
     }
 
-    fn new(observed: ClockObservation, tolerance: Duration) -> Self {
+    fn new(observed: ClockObservation, tolerance: Duration, clocks: HostClocks) -> Self {
         let ClockObservation { monotonic, reference, host } = observed;
         Self {
+            clocks,
             tolerance,
             state: Mutex::new(ClockState { monotonic, time: reference, correction: 0, host }),
             ahead_micros: AtomicI64::new(observed.ahead_micros()),
@@ -118,13 +150,13 @@ impl FollowedClock {
     /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Timestamp(state.time_at(monotonic_micros()))
+        Timestamp(state.time_at(self.clocks.monotonic_micros()))
     }
 
     /// How the clock of this host compared to the time of the store at the last observation.
     pub(crate) fn status(&self) -> ClockStatus {
         let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let correction_micros = state.correction_at(monotonic_micros());
+        let correction_micros = state.correction_at(self.clocks.monotonic_micros());
         let is_correction_beyond = correction_micros.saturating_abs() > micros(self.tolerance);
         ClockStatus {
             ahead_micros: self.ahead_micros.load(Ordering::Relaxed),
@@ -135,7 +167,15 @@ impl FollowedClock {
 
     /// Corrects the time by an observation, and logs jumps and differences.
     pub(crate) fn observe(&self, observed: ClockObservation) {
-        self.observe_at(observed, monotonic_micros());
+        self.observe_at(observed, self.clocks.monotonic_micros());
+    }
+
+    /// Reads the clock of a server.
+    pub(crate) fn read_server(
+        &self,
+        session: &mut dyn DatabaseSession,
+    ) -> Result<ServerObservation, StoreError> {
+        ClockObservation::of_server(session, &self.clocks)
     }
 
     fn observe_at(&self, observed: ClockObservation, now: i64) {
@@ -240,12 +280,13 @@ impl ClockObservation {
         Self { monotonic: monotonic_micros(), reference: host, host }
     }
 
-    pub(crate) fn of_server(
+    fn of_server(
         session: &mut dyn DatabaseSession,
+        clocks: &HostClocks,
     ) -> Result<ServerObservation, StoreError> {
-        let (began, host_began) = (monotonic_micros(), host_micros());
+        let (began, host_began) = (clocks.monotonic_micros(), (clocks.wall)().0);
         let reference = server_micros(session)?;
-        let round_trip = monotonic_micros().saturating_sub(began).max(0);
+        let round_trip = clocks.monotonic_micros().saturating_sub(began).max(0);
         Ok(ServerObservation {
             observation: Self {
                 monotonic: began + round_trip / 2,
@@ -295,6 +336,9 @@ impl Drop for HostClockThread {
 
 /// The clock of the server in microseconds since 1970.
 pub(crate) fn server_micros(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
+    if let Some(known) = session.known_clock() {
+        return Ok(known);
+    }
     let no_clock = StoreError::Corrupt { table: "(none)", column: "clock" };
     let Some(sql) = session.dialect().clock_query() else { return Err(no_clock) };
     let mut now = None;
@@ -312,8 +356,7 @@ fn monotonic_micros() -> i64 {
 }
 
 /// The time since this host was started, including the time while it was suspended. It is never set.
-#[must_use]
-pub fn time_since_boot() -> Duration {
+pub(crate) fn time_since_boot() -> Duration {
     Duration::from_micros(monotonic_micros().unsigned_abs())
 }
 
@@ -341,6 +384,10 @@ mod tests {
 
     fn observation(monotonic: i64, reference: i64) -> ClockObservation {
         ClockObservation { monotonic, reference, host: reference }
+    }
+
+    fn followed(observed: ClockObservation) -> FollowedClock {
+        FollowedClock::new(observed, Duration::from_secs(10), HostClocks::real())
     }
 
     fn started() -> ClockState {
@@ -415,7 +462,7 @@ mod tests {
     #[test]
     fn the_difference_of_the_host_is_reported_beyond_the_tolerance() {
         let now = monotonic_micros();
-        let clock = FollowedClock::new(observation(now, 1000 * SECOND), Duration::from_secs(10));
+        let clock = followed(observation(now, 1000 * SECOND));
         assert_eq!(clock.status(), ClockStatus::default());
         let reference = 1010 * SECOND;
         let host = reference - 11 * SECOND;
@@ -430,7 +477,7 @@ mod tests {
     #[test]
     fn a_pending_correction_is_reported() {
         let now = monotonic_micros();
-        let clock = FollowedClock::new(observation(now, 1000 * SECOND), Duration::from_secs(10));
+        let clock = followed(observation(now, 1000 * SECOND));
         // In the future, so that no correction has been made when the status is read.
         let later = now + HOUR;
         clock.observe_at(observation(later, 1000 * SECOND + 2 * HOUR), later);

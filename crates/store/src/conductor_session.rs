@@ -6,14 +6,15 @@
 //! dead; no clocks are compared. Another process that notices it ends its session, which releases its nodes.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use node_model::{ConductorInfo, NodeId};
 use uuid::Uuid;
 
-use crate::clock::{StoreClock, time_since_boot};
-use crate::engine::workers::{DatabaseServer, ServerSession};
+use crate::clock::{MonotonicClock, StoreClock};
+use crate::engine::thread_time;
+use crate::engine::workers::{DatabaseProduct, DatabaseServer, ServerSession};
 use crate::engine::{DatabaseRow, DatabaseSession};
 use crate::error::StoreError;
 use crate::lease::LeaseOwner;
@@ -55,14 +56,14 @@ pub struct ObservedSession {
 pub enum SessionReport {
     /// The session was renewed.
     Renewed {
-        /// [`time_since_boot`] before the statement was sent.
+        /// The monotonic clock before the statement was sent.
         submitted: Duration,
     },
     /// Another process has ended the session.
     Ended,
     /// The sessions of all processes.
     Observed {
-        /// [`time_since_boot`] after they were read.
+        /// The monotonic clock after they were read.
         at: Duration,
         /// The sessions, by host name.
         sessions: Vec<ObservedSession>,
@@ -82,7 +83,7 @@ impl SessionRenewals {
     /// Starts a thread that renews the session of `owner` and passes all events to `report`.
     pub(crate) fn start(
         server: DatabaseServer,
-        clock: StoreClock,
+        (clock, monotonic): (StoreClock, MonotonicClock),
         owner: LeaseOwner,
         report: impl FnMut(SessionReport) + Send + 'static,
     ) -> Self {
@@ -93,14 +94,19 @@ impl SessionRenewals {
             response_grace: RESPONSE_GRACE,
             ..server
         };
+        let is_simulated = matches!(server.product, DatabaseProduct::Simulated(_));
         let renew = move || {
             let _alive: mpsc::Sender<()> = alive;
-            RenewalThread { server, clock, owner, session: None, report }.run(&stopped);
+            RenewalThread { server, clock, monotonic, owner, session: None, report }.run(&stopped);
         };
-        std::thread::Builder::new()
-            .name("store-session".to_owned())
-            .spawn(renew)
-            .expect("the process may start a few threads");
+        if is_simulated {
+            tokio::spawn(thread_time::run_simulated(renew));
+        } else {
+            std::thread::Builder::new()
+                .name("store-session".to_owned())
+                .spawn(renew)
+                .expect("the process may start a few threads");
+        }
         Self { stop, ended }
     }
 
@@ -115,6 +121,7 @@ impl SessionRenewals {
 struct RenewalThread<R> {
     server: DatabaseServer,
     clock: StoreClock,
+    monotonic: MonotonicClock,
     owner: LeaseOwner,
     session: Option<Box<dyn ServerSession>>,
     report: R,
@@ -124,7 +131,7 @@ impl<R: FnMut(SessionReport)> RenewalThread<R> {
     fn run(mut self, stopped: &mpsc::Receiver<()>) {
         let mut next_renewal = Duration::ZERO;
         loop {
-            let began = time_since_boot();
+            let began = (self.monotonic)();
             let renews = began >= next_renewal;
             match self.step(renews, began) {
                 Ok(()) if renews => next_renewal = began + RENEWAL_INTERVAL,
@@ -134,8 +141,8 @@ impl<R: FnMut(SessionReport)> RenewalThread<R> {
                     (self.report)(SessionReport::Failed(error));
                 }
             }
-            let left = OBSERVATION_INTERVAL.saturating_sub(time_since_boot().saturating_sub(began));
-            if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+            let passed = (self.monotonic)().saturating_sub(began);
+            if is_stopped_within(stopped, OBSERVATION_INTERVAL.saturating_sub(passed)) {
                 return;
             }
         }
@@ -171,10 +178,19 @@ impl<R: FnMut(SessionReport)> RenewalThread<R> {
             });
         }
         let sessions = read_sessions(&mut *session)?;
-        (self.report)(SessionReport::Observed { at: time_since_boot(), sessions });
+        (self.report)(SessionReport::Observed { at: (self.monotonic)(), sessions });
         self.session = Some(session);
         Ok(())
     }
+}
+
+/// Waits for `time`. Returns whether the sender was dropped meanwhile.
+fn is_stopped_within(stopped: &mpsc::Receiver<()>, time: Duration) -> bool {
+    if thread_time::is_simulated() {
+        thread_time::sleep(time);
+        return stopped.try_recv() != Err(TryRecvError::Empty);
+    }
+    stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
 }
 
 fn read_sessions(session: &mut dyn DatabaseSession) -> Result<Vec<ObservedSession>, StoreError> {

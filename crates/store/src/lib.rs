@@ -50,9 +50,12 @@ pub use backup::{
     BackupError, BackupSummary, RestoreOptions, RestoreReport, back_up, check_backup, restore,
 };
 pub use certificate_authority::StoredAuthority;
-pub use clock::{ClockStatus, StoreClock, time_since_boot};
+pub use clock::{ClockStatus, HostClocks, MonotonicClock, StoreClock};
 pub use conductor_session::{ObservedSession, SessionRenewals, SessionReport};
 pub use dhcp_leases::StoredDhcpLease;
+pub use engine::simulated_server::{
+    DatabaseLink, DatabaseLinkState, SimulatedCommit, SimulatedServer,
+};
 pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;
 pub use journal_search::{JournalSearch, StateEntry};

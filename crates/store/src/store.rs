@@ -11,14 +11,18 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::clock::{
-    ClockStatus, FollowedClock, HostClockThread, StoreClock, host_now, server_micros,
+    ClockStatus, FollowedClock, HostClockThread, HostClocks, MonotonicClock, StoreClock, host_now,
+    server_micros,
 };
 use crate::conductor_session::{SessionRenewals, SessionReport};
 use crate::engine::DatabaseSession;
+use crate::engine::RESPONSE_GRACE;
 use crate::engine::commit_marker::delete_old_markers;
-use crate::engine::job::{PendingRead, PendingWrite, run_read};
+use crate::engine::job::{PendingRead, PendingWrite, ReadJob, run_read};
+use crate::engine::simulated_pool::SimulatedPool;
+use crate::engine::simulated_server::SimulatedServer;
 use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite};
-use crate::engine::workers::{DatabaseServer, WorkerPool};
+use crate::engine::workers::{DatabaseProduct, DatabaseServer, WorkerPool};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
 use crate::key_ring::KeyRing;
@@ -43,11 +47,13 @@ struct StoreInner {
 enum StorageEngine {
     Sqlite { sqlite: Arc<Sqlite>, scans: Arc<Semaphore>, _clock_thread: Option<HostClockThread> },
     Server(WorkerPool),
+    Simulated(SimulatedPool),
 }
 
 /// State shared by all connections.
 pub(crate) struct StoreShared {
     pub(crate) clock: StoreClock,
+    monotonic: MonotonicClock,
     /// The clock behind `clock`; `None` if the caller gave one.
     pub(crate) followed_clock: Option<Arc<FollowedClock>>,
     pub(crate) keys: KeyRing,
@@ -72,6 +78,31 @@ impl Store {
         clock: StoreClock,
     ) -> Result<Self, StoreOpenError> {
         Self::open_with(settings, Some(clock))
+    }
+
+    /// Opens the store of a process of a simulation, on a simulated database server. Its work runs on
+    /// the current runtime, in the time of that runtime.
+    pub fn open_simulated(
+        settings: &StoreSettings,
+        server: SimulatedServer,
+    ) -> Result<Self, StoreOpenError> {
+        create_data_dir(settings)?;
+        let clocks = server.clocks.clone();
+        let server = DatabaseServer {
+            product: DatabaseProduct::Simulated(server),
+            url: String::new(),
+            statement_timeout: settings.statement_timeout,
+            response_grace: RESPONSE_GRACE,
+        };
+        let prepared = server.with_first_session(|session| {
+            let followed =
+                FollowedClock::of_server(session, settings.clock_tolerance, clocks.clone())?;
+            prepare_database(session, settings, OpenedClock::Followed(followed.into()))
+        })?;
+        let connections = settings.connections.max(1);
+        Ok(Self::new(prepared, Some(server.clone()), clocks.monotonic, |shared| {
+            StorageEngine::Simulated(SimulatedPool::start(server, connections, shared))
+        }))
     }
 
     fn open_with(
@@ -139,7 +170,8 @@ impl Store {
                 .with_reader(ReaderPool::PointReads, |session| {
                     run_read(closure, session, &self.0.shared)
                 })?,
-            StorageEngine::Server(workers) => read_on_server(workers, closure).await,
+            StorageEngine::Server(workers) => read_queued(closure, |job| workers.read(job)).await,
+            StorageEngine::Simulated(pool) => read_queued(closure, |job| pool.read(job)).await,
         }
     }
 
@@ -158,7 +190,12 @@ impl Store {
     {
         let (sqlite, scans) = match &self.0.engine {
             StorageEngine::Sqlite { sqlite, scans, .. } => (Arc::clone(sqlite), Arc::clone(scans)),
-            StorageEngine::Server(workers) => return read_on_server(workers, closure).await,
+            StorageEngine::Server(workers) => {
+                return read_queued(closure, |job| workers.read(job)).await;
+            }
+            StorageEngine::Simulated(pool) => {
+                return read_queued(closure, |job| pool.read(job)).await;
+            }
         };
         // Wait for the permit here: waiting for a connection would block a thread.
         let permit = scans.acquire_owned().await.map_err(|_| StoreError::Closed)?;
@@ -191,6 +228,7 @@ impl Store {
         match &self.0.engine {
             StorageEngine::Sqlite { sqlite, .. } => sqlite.write(job),
             StorageEngine::Server(workers) => workers.write(job),
+            StorageEngine::Simulated(pool) => pool.write(job),
         }
         result.await.unwrap_or_else(|_| Err(E::from(StoreError::Closed)))
     }
@@ -210,6 +248,12 @@ impl Store {
     #[must_use]
     pub fn clock(&self) -> StoreClock {
         Arc::clone(&self.0.shared.clock)
+    }
+
+    /// The clock of this host that is never set.
+    #[must_use]
+    pub fn monotonic_clock(&self) -> MonotonicClock {
+        Arc::clone(&self.0.shared.monotonic)
     }
 
     /// How the clock of this host compares to that of the database server.
@@ -237,6 +281,7 @@ impl Store {
         match &self.0.engine {
             StorageEngine::Sqlite { .. } => 0,
             StorageEngine::Server(workers) => workers.queued_jobs(),
+            StorageEngine::Simulated(pool) => pool.queued_jobs(),
         }
     }
 
@@ -249,7 +294,8 @@ impl Store {
         report: impl FnMut(SessionReport) + Send + 'static,
     ) -> Option<SessionRenewals> {
         let server = self.0.server.clone()?;
-        Some(SessionRenewals::start(server, self.clock(), owner, report))
+        let clocks = (self.clock(), self.monotonic_clock());
+        Some(SessionRenewals::start(server, clocks, owner, report))
     }
 
     /// Seals bytes like [`StoreReader::seal`], without a database access.
@@ -274,10 +320,12 @@ impl Store {
         match &self.0.engine {
             StorageEngine::Sqlite { sqlite, .. } => sqlite.write(job),
             StorageEngine::Server(workers) => workers.write(job),
+            StorageEngine::Simulated(pool) => pool.write(job),
         }
         match &self.0.engine {
             StorageEngine::Sqlite { sqlite, .. } => sqlite.stop(),
             StorageEngine::Server(workers) => workers.stop(),
+            StorageEngine::Simulated(_) => {}
         }
     }
 
@@ -299,7 +347,8 @@ impl Store {
         let prepared = Sqlite::in_transaction(&connection, |session| {
             prepare_database(session, settings, clock)
         })?;
-        Ok(Self::new(prepared, None, |shared| StorageEngine::Sqlite {
+        let monotonic = HostClocks::real().monotonic;
+        Ok(Self::new(prepared, None, monotonic, |shared| StorageEngine::Sqlite {
             _clock_thread: shared.followed_clock.clone().map(HostClockThread::start),
             sqlite: Arc::new(Sqlite::start(path, connection, shared)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
@@ -311,17 +360,19 @@ impl Store {
         server: DatabaseServer,
         clock: Option<StoreClock>,
     ) -> Result<Self, StoreOpenError> {
+        let clocks = HostClocks::real();
         let prepared = server.with_first_session(|session| {
             let clock = match clock {
                 Some(clock) => OpenedClock::Given(clock),
                 None => OpenedClock::Followed(
-                    FollowedClock::of_server(session, settings.clock_tolerance)?.into(),
+                    FollowedClock::of_server(session, settings.clock_tolerance, clocks.clone())?
+                        .into(),
                 ),
             };
             prepare_database(session, settings, clock)
         })?;
         let connections = settings.connections.max(1);
-        Ok(Self::new(prepared, Some(server.clone()), |shared| {
+        Ok(Self::new(prepared, Some(server.clone()), clocks.monotonic, |shared| {
             let workers = WorkerPool::start(server, connections, &shared);
             // The result is not needed: old markers take room, but do no harm.
             let (reply, _) = oneshot::channel();
@@ -339,6 +390,7 @@ impl Store {
     fn new(
         prepared: PreparedDatabase,
         server: Option<DatabaseServer>,
+        monotonic: MonotonicClock,
         engine: impl FnOnce(Arc<StoreShared>) -> StorageEngine,
     ) -> Self {
         let (wakes, receiver) = mpsc::unbounded_channel();
@@ -352,6 +404,7 @@ impl Store {
         };
         let shared = Arc::new(StoreShared {
             clock,
+            monotonic,
             followed_clock,
             keys: prepared.keys,
             settled_seq: AtomicI64::new(prepared.journal_end),
@@ -435,15 +488,16 @@ fn prepare_database(
     Ok(PreparedDatabase { clock, keys, journal_end, members })
 }
 
-async fn read_on_server<T, E>(
-    workers: &WorkerPool,
+/// Awaits the result of a read that `queue` passes to another thread.
+async fn read_queued<T, E>(
     closure: impl FnOnce(&mut StoreReader<'_>) -> Result<T, E> + Send + 'static,
+    queue: impl FnOnce(Box<dyn ReadJob>),
 ) -> Result<T, E>
 where
     T: Send + 'static,
     E: From<StoreError> + Send + 'static,
 {
     let (reply, result) = oneshot::channel();
-    workers.read(Box::new(PendingRead { closure, reply }));
+    queue(Box::new(PendingRead { closure, reply }));
     result.await.unwrap_or_else(|_| Err(E::from(StoreError::Closed)))
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use access_policy::Caller;
 use http::Method;
@@ -17,6 +17,7 @@ use node_model::{AuditEntry, AuditEntryId, AuditOutcome, Node, mask_urls};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use store::{NodeColumn, StoreWriter};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::access::CallerAccess;

@@ -17,7 +17,10 @@ pub(crate) mod mariadb;
 pub(crate) mod postgres;
 mod server_link;
 mod server_urls;
+pub(crate) mod simulated_pool;
+pub(crate) mod simulated_server;
 pub(crate) mod sqlite;
+pub(crate) mod thread_time;
 mod tls;
 pub(crate) mod workers;
 
@@ -66,6 +69,11 @@ pub(crate) trait DatabaseSession {
 
     /// Runs a one-off statement without preparing it.
     fn run(&mut self, sql: &str) -> Result<(), StoreError>;
+
+    /// The clock of a simulated server in microseconds since 1970; `None` if it has to be queried.
+    fn known_clock(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// A result row.

@@ -5,8 +5,11 @@
 //! no server accepts connections, one thread tries to connect, and the others wait for it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::thread_time;
 use super::workers::{DatabaseServer, ServerSession};
 use crate::error::{StoreError, StoreOpenError};
 
@@ -42,6 +45,11 @@ impl ServerLink {
     /// Whether the database is known to be down.
     pub(crate) fn is_down(&self) -> bool {
         self.lock().outage.is_some()
+    }
+
+    /// Why the database is down; `None` if it is not known to be.
+    pub(crate) fn outage(&self) -> Option<Arc<StoreOpenError>> {
+        self.lock().outage.clone()
     }
 
     /// Whether other connections still use the server of this one.
@@ -137,6 +145,12 @@ impl ServerLink {
 
     /// Waits until the database is not known to be down. Returns the reason if it still is.
     fn wait_for_recovery(&self, deadline: Instant) -> Option<Arc<StoreOpenError>> {
+        if thread_time::is_simulated() {
+            while self.is_down() && Instant::now() < deadline {
+                thread_time::sleep(SIMULATED_POLL_INTERVAL);
+            }
+            return self.lock().outage.clone();
+        }
         let time = deadline.saturating_duration_since(Instant::now());
         let waits = |state: &mut SharedLinkState| state.outage.is_some() && !state.is_closed;
         let waited = self.changed.wait_timeout_while(self.lock(), time, waits);
@@ -147,6 +161,9 @@ impl ServerLink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How often a thread of a simulation, which cannot be notified, checks for a recovery.
+const SIMULATED_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time between two attempts to connect while the database is down.
 pub(crate) const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);

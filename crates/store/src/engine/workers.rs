@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use error_chain::error_chain;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::DatabaseSession;
 use super::commit_marker::CommitMarker;
@@ -15,7 +16,9 @@ use super::job::{PendingRead, ReadJob, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
 use super::server_link::{LinkedSession, RECONNECT_INTERVAL, ServerLink};
-use crate::clock::{ClockObservation, FollowedClock, OBSERVATION_INTERVAL};
+use super::simulated_server::{SimulatedServer, SimulatedSession};
+use super::thread_time;
+use crate::clock::{FollowedClock, OBSERVATION_INTERVAL};
 use crate::error::{StoreError, StoreOpenError};
 use crate::reader::StoreReader;
 use crate::store::StoreShared;
@@ -32,7 +35,7 @@ const COMMIT_LOOKUP_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a job tries to connect when its connection breaks.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new job waits while the database is known to be down.
-const OUTAGE_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const OUTAGE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time before a transaction is repeated on a new connection.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
 /// How often queued jobs are checked while the database is down.
@@ -56,10 +59,12 @@ pub(crate) struct DatabaseServer {
 }
 
 /// The software of a database server.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum DatabaseProduct {
     Postgres,
     MariaDb,
+    /// A server of a simulation.
+    Simulated(SimulatedServer),
 }
 
 /// What a connection is used for.
@@ -72,7 +77,7 @@ pub(crate) enum SessionPurpose {
 }
 
 /// A server connection with transactions and error classification.
-pub(crate) trait ServerSession: DatabaseSession {
+pub(crate) trait ServerSession: DatabaseSession + Send {
     /// Starts a transaction.
     fn begin(&mut self) -> Result<(), StoreError>;
     /// Commits the transaction.
@@ -126,7 +131,7 @@ struct RunningThreads {
     ended: Condvar,
 }
 
-struct JobQueue {
+pub(super) struct JobQueue {
     queued: Mutex<QueuedJobs>,
     arrived: Condvar,
     closed: Condvar,
@@ -138,7 +143,7 @@ struct QueuedJobs {
     open: bool,
 }
 
-enum DatabaseJob {
+pub(super) enum DatabaseJob {
     Read(Box<dyn ReadJob>),
     Write(Box<dyn WriteJob>),
 }
@@ -154,11 +159,14 @@ impl DatabaseServer {
     where
         T: Send,
     {
+        if let DatabaseProduct::Simulated(server) = &self.product {
+            return server.with_first_session(prepare);
+        }
         // The blocking PostgreSQL client panics on a thread of an async runtime, where stores are
         // opened.
         std::thread::scope(|scope| {
             scope
-                .spawn(|| match self.product {
+                .spawn(|| match &self.product {
                     DatabaseProduct::Postgres => {
                         let session = PostgresSession::connect(self, SessionPurpose::Preparation)?;
                         session.with_migration_lock(prepare)
@@ -167,6 +175,7 @@ impl DatabaseServer {
                         let session = MariaDbSession::connect(self, SessionPurpose::Preparation)?;
                         session.with_migration_lock(prepare)
                     }
+                    DatabaseProduct::Simulated(server) => server.with_first_session(prepare),
                 })
                 .join()
                 .unwrap_or(Err(StoreOpenError::Prepare(StoreError::Panicked)))
@@ -176,10 +185,18 @@ impl DatabaseServer {
     /// Connects. Not on a thread of an async runtime.
     pub(crate) fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
         let purpose = SessionPurpose::Transactions;
-        Ok(match self.product {
+        Ok(match &self.product {
             DatabaseProduct::Postgres => Box::new(PostgresSession::connect(self, purpose)?),
             DatabaseProduct::MariaDb => Box::new(MariaDbSession::connect(self, purpose)?),
+            DatabaseProduct::Simulated(server) => {
+                Box::new(SimulatedSession::connect(server, self.response_timeout())?)
+            }
         })
+    }
+
+    /// How long a client waits for the response to a statement.
+    fn response_timeout(&self) -> Duration {
+        self.statement_timeout + self.response_grace
     }
 }
 
@@ -192,11 +209,7 @@ impl WorkerPool {
         connections: usize,
         shared: &Arc<StoreShared>,
     ) -> Self {
-        let queue = Arc::new(JobQueue {
-            queued: Mutex::new(QueuedJobs { jobs: VecDeque::new(), open: true }),
-            arrived: Condvar::new(),
-            closed: Condvar::new(),
-        });
+        let queue = Arc::new(JobQueue::new());
         let link = Arc::new(ServerLink::new(server));
         let threads = Arc::new(RunningThreads::default());
         for _ in 0..connections {
@@ -226,7 +239,7 @@ impl WorkerPool {
 
     /// The number of jobs that wait for a connection.
     pub(crate) fn queued_jobs(&self) -> usize {
-        self.queue.queued.lock().unwrap_or_else(PoisonError::into_inner).jobs.len()
+        self.queue.len()
     }
 
     /// Finishes queued jobs and disconnects. Jobs that take too long fail.
@@ -302,7 +315,26 @@ impl Drop for WorkerPool {
 // === impl Queue ===
 
 impl JobQueue {
-    fn push(&self, job: DatabaseJob) {
+    pub(super) fn new() -> Self {
+        Self {
+            queued: Mutex::new(QueuedJobs { jobs: VecDeque::new(), open: true }),
+            arrived: Condvar::new(),
+            closed: Condvar::new(),
+        }
+    }
+
+    /// The number of queued jobs.
+    pub(super) fn len(&self) -> usize {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).jobs.len()
+    }
+
+    /// The next job, if there is one.
+    pub(super) fn try_pop(&self) -> Option<DatabaseJob> {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.jobs.pop_front().map(|(_, job)| job)
+    }
+
+    pub(super) fn push(&self, job: DatabaseJob) {
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         if queued.open {
             queued.jobs.push_back((Instant::now(), job));
@@ -329,7 +361,7 @@ impl JobQueue {
     }
 
     /// Fails the jobs that were queued longer ago than `age`. Returns their number.
-    fn fail_older_than(&self, age: Duration, error: impl Fn() -> StoreError) -> usize {
+    pub(super) fn fail_older_than(&self, age: Duration, error: impl Fn() -> StoreError) -> usize {
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let count =
@@ -387,10 +419,11 @@ fn watch_journal(queue: &JobQueue, shared: &StoreShared) {
 }
 
 /// Compares the time of the store with the clock of the server in regular intervals.
-fn follow_clock(queue: &JobQueue, clock: &FollowedClock) {
+fn follow_clock(queue: &JobQueue, clock: &Arc<FollowedClock>) {
     while queue.wait_until_closed(OBSERVATION_INTERVAL) {
         let (reply, result) = oneshot::channel();
-        let closure = |reader: &mut StoreReader<'_>| ClockObservation::of_server(reader.session);
+        let read = Arc::clone(clock);
+        let closure = move |reader: &mut StoreReader<'_>| read.read_server(reader.session);
         queue.push(DatabaseJob::Read(Box::new(PendingRead { closure, reply })));
         match result.blocking_recv() {
             Ok(Ok(observed)) => {
@@ -442,7 +475,7 @@ fn end_outages(queue: &JobQueue, link: &Arc<ServerLink>) {
     }
 }
 
-struct ServerWorker {
+pub(super) struct ServerWorker {
     link: Arc<ServerLink>,
     shared: Arc<StoreShared>,
     session: Option<LinkedSession>,
@@ -450,16 +483,21 @@ struct ServerWorker {
 }
 
 impl ServerWorker {
-    fn new(link: Arc<ServerLink>, shared: Arc<StoreShared>) -> Self {
+    pub(super) fn new(link: Arc<ServerLink>, shared: Arc<StoreShared>) -> Self {
         Self { link, shared, session: None, marker: CommitMarker::new() }
     }
 
     fn run(mut self, queue: &JobQueue) {
         while let Some(job) = queue.pop() {
-            match job {
-                DatabaseJob::Read(job) => self.read(job),
-                DatabaseJob::Write(job) => self.write(job),
-            }
+            self.execute(job);
+        }
+    }
+
+    /// Runs one job and sends its result.
+    pub(super) fn execute(&mut self, job: DatabaseJob) {
+        match job {
+            DatabaseJob::Read(job) => self.read(job),
+            DatabaseJob::Write(job) => self.write(job),
         }
     }
 
@@ -493,7 +531,7 @@ impl ServerWorker {
                     if Instant::now() >= deadline {
                         break Err(error);
                     }
-                    std::thread::sleep(REPEAT_INTERVAL);
+                    thread_time::sleep(REPEAT_INTERVAL);
                 }
                 AttemptEnd::Unknown(error) => match self.look_up_commit() {
                     Some(true) => {
@@ -518,7 +556,7 @@ impl ServerWorker {
                 }
             }
             // Back off quadratically to spread colliding transactions.
-            std::thread::sleep(Duration::from_millis(u64::from(conflicts * conflicts).max(1)));
+            thread_time::sleep(Duration::from_millis(u64::from(conflicts * conflicts).max(1)));
         };
         job.finish(end);
     }
@@ -547,7 +585,7 @@ impl ServerWorker {
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::warn!(error, "result of a COMMIT without response not found yet");
-                    std::thread::sleep(COMMIT_LOOKUP_INTERVAL);
+                    thread_time::sleep(COMMIT_LOOKUP_INTERVAL);
                 }
             }
         }
