@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Developer commands: `cargo xtask test`, `tidy`, `docs`, `bench`, `package`.
+//! Developer commands: `cargo xtask test`, `simulate`, `tidy`, `docs`, `bench`, `package`.
 //!
 //! `cargo xtask test` is all of CI in one command: it installs and starts the servers, emulators and
 //! virtual machines that the tests need, and stops them again.
@@ -13,6 +13,7 @@ mod print;
 mod random;
 mod repository;
 mod shell;
+mod simulate;
 mod test;
 mod tidy;
 
@@ -62,6 +63,8 @@ enum XtaskCommand {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Simulate three replicas with faults, with one seed or with new ones.
+    Simulate(simulate::SimulateOptions),
     /// Check the rules of the code base: dependencies, file headers, retired words, links.
     Tidy,
     /// Check licences, sources, duplicate versions and known vulnerabilities of the dependencies.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         XtaskCommand::WithServers { command } => test::with_servers(&command),
         XtaskCommand::WithLab { command } => test::with_lab(&command),
         XtaskCommand::WithKube { command } => test::with_kube(&command),
+        XtaskCommand::Simulate(options) => simulate::run(&options),
         XtaskCommand::Tidy => tidy::run(),
         XtaskCommand::Deny => test::cargo_deny::run(),
         XtaskCommand::Bench(options) => bench::run(&options),

@@ -32,7 +32,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::interrupt::Interrupt;
-use crate::{install, package, repository, shell, tidy};
+use crate::{install, package, repository, shell, simulate, tidy};
 use agent_ramdisk::AgentBuild;
 use cargo_deny::CargoDenyInstall;
 use control_plane::{KubePrograms, KubeProgramsBuild};
@@ -185,6 +185,9 @@ fn configure(
         }
         if scope == TestScope::Quick {
             program.command.args(["--skip", METAL3_MODULE]);
+        }
+        if program.name == simulate::PROGRAM {
+            program.command.envs(simulate::new_seeds(&repository::root()));
         }
         if program.name == END_TO_END {
             program.command.args(["--test-threads", END_TO_END_THREADS]);

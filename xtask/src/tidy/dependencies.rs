@@ -51,7 +51,8 @@ const LIFECYCLE: &[&str] = &["lifecycle"];
 const CONDUCTOR: &[&str] = &["conductor"];
 const IRONIC: &[&str] = &["ironic-wire"];
 /// Used by tests and developers, never by shipped crates.
-const TOOLS: &[&str] = &["boot-bench", "http-probe", "test-cluster", "test-databases", "xtask"];
+const TOOLS: &[&str] =
+    &["boot-bench", "http-probe", "simulation", "test-cluster", "test-databases", "xtask"];
 
 const fn rule(
     name: &'static str,
@@ -350,6 +351,8 @@ const RULES: &[DependencyRule] = &[
         RuleScope::Transitive,
         &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, DRIVERS, &["images"]],
     ),
+    // Its machines and clients know no wire format of real ones.
+    rule("simulation", RuleScope::Direct, &[IRONIC, &["hyper", "hyper-util"], MACHINE_PROTOCOLS]),
     // A client for tests, independent of the implementation.
     rule(
         "http-probe",
