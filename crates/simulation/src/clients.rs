@@ -98,7 +98,7 @@ impl Client {
             role,
             node,
             number,
-            next_at: Duration::from_millis(500 * number as u64),
+            next_at: Duration::from_millis(300 * number as u64),
             pending: None,
             is_created: false,
             next_verb: None,
@@ -143,7 +143,10 @@ impl Client {
         let request = self.choose(&mut state);
         let delays = (state.random.millis(0, 30), state.random.millis(0, 30));
         let loses_response = state.loses_messages && state.random.happens(30);
-        let pause = state.random.millis(200, 3000);
+        let pause = match self.role {
+            ClientRole::Operator => state.random.millis(50, 700),
+            ClientRole::Editor => state.random.millis(500, 6000),
+        };
         let position = state.history.next_position();
         drop(state);
         self.next_at = now + pause;

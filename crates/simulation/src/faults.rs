@@ -73,7 +73,13 @@ impl FaultPlan {
         self.next_at = now + state.random.millis(self.interval / 4, self.interval * 7 / 4);
         let kind = self.kinds[state.random.index(self.kinds.len())];
         let replica = state.random.index(REPLICAS);
-        let time = state.random.millis(200, 25_000);
+        // Shorter and longer than a session.
+        let is_long = state.random.happens(600);
+        let time = if is_long {
+            state.random.millis(8000, 25_000)
+        } else {
+            state.random.millis(200, 8000)
+        };
         let is_silent = state.random.happens(500);
         let is_forward = state.random.happens(500);
         let jump = i64::try_from(state.random.below(3_600_000_000)).unwrap_or(0);

@@ -257,7 +257,12 @@ impl WorldState {
 
     fn execute(&mut self, request: Request) {
         let Request { node, command, sender, token, times, loses_response, respond, .. } = request;
-        let duration = self.random.millis(2000, 15_000);
+        // Longer than a session in some cases, so that work is in progress when one ends.
+        let duration = if self.random.happens(300) {
+            self.random.millis(8000, 25_000)
+        } else {
+            self.random.millis(500, 5000)
+        };
         let now = self.now;
         let Some(machine) = self.machines.machines.get_mut(&node) else { return };
         let number = machine.number;
@@ -353,7 +358,7 @@ impl Machine {
             MachineCommand::PowerStatus => MachineReply::Power { is_on: self.is_on },
             MachineCommand::PowerOn | MachineCommand::PowerOff => {
                 let is_on = command == MachineCommand::PowerOn;
-                self.power_change = Some((is_on, now + duration / 5));
+                self.power_change = Some((is_on, now + duration));
                 MachineReply::Done
             }
             MachineCommand::Start(..) | MachineCommand::TaskStatus(..) if !self.is_on => {

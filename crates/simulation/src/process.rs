@@ -279,7 +279,7 @@ impl DatabaseLink for ProcessLink {
         let is_slow = state.now < state.database.slow_until;
         let random = &mut state.random;
         if is_slow {
-            random.millis(200, 3000)
+            random.millis(50, 1500)
         } else if random.happens(10) {
             random.millis(20, 300)
         } else {

@@ -116,9 +116,9 @@ impl Simulation {
         Connection::open(&database)?.pragma_update(None, "journal_mode", "WAL")?;
         let mut random = SimulationRandom::new(seed);
         let faults = FaultPlan::new(&mut random, FIRST_FAULT);
-        let faults_until = FIRST_FAULT + random.millis(30_000, 150_000);
-        let nodes = 2 + random.below(5);
-        let max_concurrent_jobs = 1 + random.below(6);
+        let faults_until = FIRST_FAULT + random.millis(40_000, 120_000);
+        let nodes = 3 + random.below(8);
+        let max_concurrent_jobs = 1 + random.below(10);
         let world = Arc::new(World::new(random, History::open(&database)?));
         let mut clients = Vec::new();
         {

@@ -8,7 +8,7 @@ use simulation::{SimulationDefect, simulate, simulate_with_defect};
 /// depends on the commit, so that each commit tests other seeds, and always the same ones.
 const FIRST_SEED: &str = "FERRITE_SIMULATION_SEEDS";
 /// How many new seeds are run.
-const NEW_SEEDS: u64 = 15;
+const NEW_SEEDS: u64 = 10;
 
 /// Runs a seed. Fails with the seed and the violated rules.
 fn check(seed: u64) {
