@@ -245,7 +245,16 @@ impl SingleRun<'_> {
             status: RunStatus::Preparing,
             after_seq: 0,
         };
-        let record = match RunRecord::start(state.load()?, requested, state.path())? {
+        let stored = state.load()?;
+        if stored.is_none() {
+            // Before the service creates its files, so that the directory is known as that of a run.
+            state.store(&requested)?;
+        }
+        let record = match RunRecord::start(stored, requested, state.path())? {
+            // The power may have been changed since.
+            RunStart::AlreadyDone(record) if matches!(self.operation, RunOperation::Power(_)) => {
+                RunRecord { status: RunStatus::Preparing, ..record }
+            }
             RunStart::AlreadyDone(_) => return self.recorded_result(&state),
             RunStart::Resume(record) | RunStart::New(record) => record,
         };

@@ -74,7 +74,7 @@ pub use record::{Columns, ResourceId, StoredRecord, StoredResource};
 pub use sealing_key::{SealError, new_key};
 pub use search::NodeMatch;
 pub use secrets::NodeSecrets;
-pub use settings::{SqliteSynchronous, StoreSettings};
+pub use settings::{SQLITE_FILE, SqliteSynchronous, StoreSettings};
 pub use storage_monitor::{StorageMonitor, StorageProblem};
 pub use store::Store;
 pub use tables::allocation::{AllocationColumn, AllocationFilter};

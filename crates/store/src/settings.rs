@@ -11,6 +11,9 @@ use crate::engine::workers::{DatabaseProduct, DatabaseServer};
 use crate::error::StoreOpenError;
 use crate::key_source::{KEY_FILE, KeyFile, KeySource};
 
+/// The file of the embedded database in the data directory.
+pub const SQLITE_FILE: &str = "ferrite.sqlite";
+
 /// The statement timeouts that both servers support; they round shorter ones to none.
 const STATEMENT_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
@@ -100,7 +103,7 @@ impl StoreSettings {
 
     pub(crate) fn address(&self) -> Result<DatabaseAddress, StoreOpenError> {
         let Some(url) = &self.url else {
-            return Ok(DatabaseAddress::Sqlite(self.data_dir.join("ferrite.sqlite")));
+            return Ok(DatabaseAddress::Sqlite(self.data_dir.join(SQLITE_FILE)));
         };
         match url.split_once(':') {
             // Ironic's configuration has SQLAlchemy URLs with three slashes.

@@ -110,12 +110,21 @@ impl StateDir {
         &self.0
     }
 
-    /// Reads the record; `None` in a new directory.
+    /// Reads the record; `None` in a new directory. Fails for the data directory of a service, whose other
+    /// machines a run would continue to work on.
     pub(super) fn load(&self) -> Result<Option<RunRecord>, RunFailure> {
         let path = self.0.join(RECORD_FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return match self.0.join(store::SQLITE_FILE).exists() {
+                    true => Err(RunFailure::invalid_input(format!(
+                        "{} is the data directory of a service; use another --state-dir",
+                        self.0.display()
+                    ))),
+                    false => Ok(None),
+                };
+            }
             Err(error) => {
                 let message = format!("cannot read {}: {error}", path.display());
                 return Err(RunFailure::invalid_input(message));

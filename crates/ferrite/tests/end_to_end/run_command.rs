@@ -233,6 +233,25 @@ fn changes_and_shows_the_power_state() {
     let refused = rig.run(&["power", "status"], &host, &["--state-dir", "state"]);
     assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
     assert!(refused.message().contains("is that of the machine other"), "{}", refused.message());
+    // The power may have changed since the same operation was complete.
+    for (target, expected, state) in [
+        ("on", "power on", PowerState::On),
+        ("off", "power off", PowerState::Off),
+        ("on", "power on", PowerState::On),
+        ("on", "power on", PowerState::On),
+        ("off", "power off", PowerState::Off),
+    ] {
+        let run = rig.run(&["power", target], &other, &["--state-dir", "state"]);
+        assert_eq!(run.code, 0, "{target}: {}", run.text());
+        assert_eq!(run.lines.last().unwrap()["power_state"], expected, "{target}");
+        assert_eq!(machine.power_state(), state, "{target}");
+    }
+    // A run does not continue the work of a service.
+    std::fs::create_dir(rig.path("service")).unwrap();
+    std::fs::write(rig.path("service/ferrite.sqlite"), "").unwrap();
+    let refused = rig.run(&["power", "on"], &host, &["--state-dir", "service"]);
+    assert_eq!((refused.code, refused.outcome()), (2, "invalid input"), "{}", refused.text());
+    assert!(refused.message().contains("the data directory of a service"), "{}", refused.message());
     // Text output: only the result is on standard output.
     let output = rig.run_text(&["power", "status"], &host);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "power off\n");
