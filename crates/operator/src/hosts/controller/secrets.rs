@@ -5,7 +5,7 @@
 //! whole cluster.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
@@ -29,17 +29,17 @@ use crate::object_key::ObjectKey;
 /// Kind of hosts in owner references.
 const HOST_KIND: &str = "BareMetalHost";
 
-/// Annotation of a Secret: the version of its content and a part of a hash of it, with a colon in between.
-const CONTENT_VERSION: &str = "baremetalhost.metal3.io/content-version";
-
 /// Versions of the contents of Secrets that hosts use.
 ///
 /// Many hosts may share a Secret, and each adds itself to the metadata. Only another content matters,
-/// so its version is the resource version at which it was seen first. An annotation keeps it over a restart of
-/// the operator, after which unchanged credentials would otherwise seem to be new.
+/// so its version is the resource version at which this process saw it first. After a restart of the operator
+/// the version differs if the metadata has changed since, and the credentials are sent again. Nothing that depends
+/// on a content is stored, because metadata is shown to more users than contents.
 #[derive(Clone, Default)]
 pub(super) struct SecretVersions {
     known: Arc<Mutex<HashMap<ObjectKey, KnownSecret>>>,
+    /// Random keys of the digests.
+    digests: RandomState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,18 +66,29 @@ impl SecretVersions {
         self.lock().get(key).map(|known| known.content_version.clone())
     }
 
-    /// Records a Secret that was read or written, and returns the version of its content.
+    /// Records a Secret that was read or written, and returns the version of its content. One that is
+    /// older than the recorded one is not recorded, so that its user reads the Secret again.
     fn record(&self, key: &ObjectKey, secret: &Secret) -> String {
         let version = secret.resource_version().unwrap_or_default();
-        let digest = content_digest(secret);
+        let digest = self.digest(secret);
         let mut known = self.lock();
-        let content_version = match known.get(key) {
-            Some(before) if before.digest == digest => before.content_version.clone(),
-            Some(_) | None => annotated_version(secret, digest).unwrap_or_else(|| version.clone()),
-        };
-        let record = KnownSecret { version, content_version: content_version.clone(), digest };
-        known.insert(key.clone(), record);
+        let before = known.get(key);
+        let same = before.filter(|before| before.digest == digest);
+        let content_version = same.map_or_else(|| version.clone(), |it| it.content_version.clone());
+        let is_outdated = before.is_some_and(|before| number(&version) < number(&before.version));
+        if !is_outdated {
+            let record = KnownSecret { version, content_version: content_version.clone(), digest };
+            known.insert(key.clone(), record);
+        }
         content_version
+    }
+
+    fn digest(&self, secret: &Secret) -> u64 {
+        let mut hasher = self.digests.build_hasher();
+        for (name, ByteString(value)) in secret.data.iter().flatten() {
+            (name, value).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, KnownSecret>> {
@@ -153,7 +164,6 @@ impl SecretVersions {
             self.lock().remove(key);
             return SecretNews::Deleted(owners.collect());
         }
-        let number = |text: &str| text.parse::<u64>().ok();
         let version = number(secret.metadata.resource_version.as_deref().unwrap_or_default());
         let known = self.lock().get(key).and_then(|known| number(&known.version));
         match known.is_some() && version <= known {
@@ -163,25 +173,9 @@ impl SecretVersions {
     }
 }
 
-fn content_digest(secret: &Secret) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for (name, ByteString(value)) in secret.data.iter().flatten() {
-        (name, value).hash(&mut hasher);
-    }
-    hasher.finish()
-}
-
-/// Annotations are shown where contents are not, so only a part of the hash is in one, which many passwords
-/// have.
-fn content_annotation(version: &str, digest: u64) -> String {
-    format!("{version}:{:04x}", digest & 0xffff)
-}
-
-/// The version of a content that was annotated.
-fn annotated_version(secret: &Secret, digest: u64) -> Option<String> {
-    let (version, _) = secret.annotations().get(CONTENT_VERSION)?.split_once(':')?;
-    let is_current = secret.annotations()[CONTENT_VERSION] == content_annotation(version, digest);
-    is_current.then(|| version.to_owned())
+/// Resource versions are numbers that increase.
+fn number(version: &str) -> Option<u64> {
+    version.parse().ok()
 }
 
 /// How a Secret is used.
@@ -232,10 +226,8 @@ impl HostSecrets {
         let api = self.api(&namespace);
         let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
         let key = ObjectKey::new(namespace, name);
-        let version = self.versions.record(&key, &secret);
-        let content = content_annotation(&version, content_digest(&secret));
         let marked = match host.metadata.deletion_timestamp.is_none() {
-            true => marks(&secret.metadata, host, usage, &content),
+            true => marks(&secret.metadata, host, usage),
             false => None,
         };
         let secret = match marked {
@@ -245,6 +237,7 @@ impl HostSecrets {
                 api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?
             }
         };
+        // With the version after the change, so that it is the same after a restart.
         let version = self.versions.record(&key, &secret);
         Ok(Some(AcquiredSecret { data: secret.data.unwrap_or_default(), version }))
     }
@@ -279,25 +272,14 @@ impl HostSecrets {
     }
 }
 
-/// The strategic merge patch that marks a Secret as used; `None` if it is marked already. `content` is its
-/// annotation.
-fn marks(
-    metadata: &ObjectMeta,
-    host: &BareMetalHost,
-    usage: SecretUse,
-    content: &str,
-) -> Option<Value> {
+/// The strategic merge patch that marks a Secret as used; `None` if it is marked already.
+fn marks(metadata: &ObjectMeta, host: &BareMetalHost, usage: SecretUse) -> Option<Value> {
     let mut changes = Map::new();
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(SECRET_LABEL.0));
     if label.is_none_or(|label| label != SECRET_LABEL.1) {
         changes.insert("labels".to_owned(), json!({SECRET_LABEL.0: SECRET_LABEL.1}));
     }
     if usage == SecretUse::Owned {
-        let annotations = metadata.annotations.as_ref();
-        let annotated = annotations.and_then(|annotations| annotations.get(CONTENT_VERSION));
-        if annotated.is_none_or(|annotated| annotated != content) {
-            changes.insert("annotations".to_owned(), json!({CONTENT_VERSION: content}));
-        }
         let mut owners = metadata.owner_references.iter().flatten();
         if let Some(owner) = host.owner_ref(&())
             && !owners.any(|existing| existing.uid == owner.uid)
@@ -328,19 +310,21 @@ mod tests {
     fn a_secret_is_marked_once() {
         let mut metadata: ObjectMeta =
             serde_json::from_value(json!({"name": "s", "uid": "s"})).unwrap();
-        let read = marks(&metadata, &host(), SecretUse::Read, "1:a").unwrap();
+        let read = marks(&metadata, &host(), SecretUse::Read).unwrap();
         assert_eq!(
             read,
             json!({"metadata": {"uid": "s", "labels": {"environment.metal3.io": "baremetal"}}})
         );
-        let owned = marks(&metadata, &host(), SecretUse::Owned, "1:a").unwrap();
+        let owned = marks(&metadata, &host(), SecretUse::Owned).unwrap();
         assert_eq!(owned["metadata"]["finalizers"], json!(["baremetalhost.metal3.io/secret"]));
         assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], json!("u"));
+        // Nothing that depends on the content.
+        assert_eq!(owned["metadata"]["annotations"], Value::Null);
         let patched = serde_json::to_value(&metadata).unwrap();
         let mut patched = patched.as_object().unwrap().clone();
         patched.extend(owned["metadata"].as_object().unwrap().clone());
         metadata = serde_json::from_value(Value::Object(patched)).unwrap();
-        assert_eq!(marks(&metadata, &host(), SecretUse::Owned, "1:a"), None);
+        assert_eq!(marks(&metadata, &host(), SecretUse::Owned), None);
     }
 
     #[test]
@@ -358,15 +342,12 @@ mod tests {
         assert_eq!(versions.record(&key, &secret("2", "a")), "1");
         assert_eq!(versions.record(&key, &secret("3", "b")), "3");
         assert_eq!(versions.get(&key).as_deref(), Some("3"));
-        // The operator restarts after other hosts were added to the metadata.
-        let mut marked = secret("9", "b");
-        let annotation = content_annotation("3", content_digest(&marked));
-        marked.metadata.annotations = Some([(CONTENT_VERSION.to_owned(), annotation)].into());
-        assert_eq!(SecretVersions::default().record(&key, &marked), "3");
-        // Meanwhile the password was changed.
-        marked.data = secret("10", "c").data;
-        marked.metadata.resource_version = Some("10".to_owned());
-        assert_eq!(SecretVersions::default().record(&key, &marked), "10");
+        // Another task has read the Secret earlier and records it later.
+        assert_eq!(versions.record(&key, &secret("2", "a")), "2");
+        assert_eq!(versions.get(&key).as_deref(), Some("3"));
+        assert_eq!(versions.record(&key, &secret("4", "b")), "3");
+        // The operator restarts.
+        assert_eq!(SecretVersions::default().record(&key, &secret("4", "b")), "4");
     }
 
     #[test]
