@@ -16,7 +16,9 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::{DetachedDeleteAction, FORCE_DELETE, detach_request};
+use kube_resources::hosts::annotations::{
+    DetachedDeleteAction, FORCE_DELETE, STATUS, detach_request,
+};
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
 
 use super::action::{HostAction, HostEvent};
@@ -112,8 +114,12 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
     }
 }
 
-/// Shows once that a deleted host stays because it is paused. Nothing else is changed.
+/// Shows once that a deleted host stays because it is paused. Nothing else is changed. A host that has no status
+/// yet gets none, because one is restored from an annotation only if there is none.
 pub(super) fn show_pause(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
+    if view.annotations().contains_key(STATUS) || view.status.last_updated.is_none() {
+        return None;
+    }
     let mut conditions = view.status.conditions.iter();
     let is_shown = conditions.any(|condition| condition.reason == DELETION_PAUSED);
     if !view.is_deleting() || is_shown {

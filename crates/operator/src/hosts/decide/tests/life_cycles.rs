@@ -195,6 +195,23 @@ async fn a_paused_host_shows_why_it_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn a_paused_host_whose_status_is_restored_later_is_erased() {
+    let (mut lab, fixture) = provisioned().await;
+    // A backup restores the object without its status.
+    let status = serde_json::to_string(&lab.host.status.take()).unwrap();
+    lab.restart();
+    lab.annotate(PAUSED, "");
+    lab.delete();
+    assert_eq!(lab.pass().await, None);
+    lab.annotate(STATUS, &status);
+    assert_eq!(lab.pass().await, None);
+    lab.remove_annotation(PAUSED);
+    lab.run_until_gone().await;
+    let calls = fixture.calls(HOST);
+    assert!(calls.contains(&"deprovision") && !fixture.knows(HOST), "{calls:?}");
+}
+
+#[tokio::test]
 async fn a_failed_power_change_is_retried() {
     let (mut lab, fixture) = provisioned().await;
     fixture.inject(HOST, "power_off", [VerbStop::failed(Kind::Power, "BMC does not respond")]);
