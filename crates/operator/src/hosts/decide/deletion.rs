@@ -19,10 +19,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube_resources::hosts::annotations::{
     DetachedDeleteAction, FORCE_DELETE, STATUS, detach_request,
 };
+use kube_resources::hosts::conditions::is_true;
 use kube_resources::hosts::host_status::{HostProvisioningState, OperationalStatus};
 
 use super::action::{HostAction, HostEvent};
-use super::deployment_failures;
+use super::deployment_failures::{self, DEPLOYMENT_FAILED};
 use super::inputs::{BmcAccessState, HostView};
 use super::transition::StatusChange;
 
@@ -69,12 +70,15 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
         }
         return Some(change.enter(State::Deleting));
     }
+    // Failed deployments before the deletion are no failures of its stages.
+    if is_true(&view.status.conditions, DEPLOYMENT_FAILED) {
+        let mut change = StatusChange::new(view, now);
+        deployment_failures::clear(&mut change.status, view.generation(), now);
+        change.status.error_count = 0;
+        return Some(change.proceed());
+    }
     let gives_up = is_stage_over(view, now);
-    // Failed deployments before the deletion are no failures of this stage.
-    let is_deprovisioned = *view.state() == State::Deprovisioning;
-    let deployments =
-        if is_deprovisioned { deployment_failures::count_of_deployed(&view.status) } else { 0 };
-    let has_failed_often = view.status.error_count - deployments > MAX_STAGE_FAILURES;
+    let has_failed_often = view.status.error_count > MAX_STAGE_FAILURES;
     match view.state() {
         State::Unset | State::Unmanaged | State::Registering => enter(State::Deleting),
         State::Provisioning if view.memory.is_cleaned_before_deployment => {
@@ -83,9 +87,14 @@ pub(super) fn action(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> 
             Some(change.enter(State::PoweringOffBeforeDelete))
         }
         State::Provisioning | State::Provisioned => enter(State::Deprovisioning),
-        State::Deprovisioning if is_unreachable(view) => enter(State::Deleting),
+        State::Deprovisioning if is_unreachable(view) => {
+            let cause = "the service has no node of the host, and the BMC details cannot be used";
+            let change = StatusChange::new(view, now).with_event(not_erased(cause));
+            Some(change.enter(State::Deleting))
+        }
         State::Deprovisioning if gives_up || has_failed_often => {
-            enter(State::PoweringOffBeforeDelete)
+            let change = StatusChange::new(view, now).with_event(not_erased(&cause(view)));
+            Some(change.enter(State::PoweringOffBeforeDelete))
         }
         State::PoweringOffBeforeDelete
             if gives_up
@@ -174,9 +183,16 @@ fn is_stage_over(view: &HostView<'_>, now: Timestamp) -> bool {
             && is_longer_ago(memory.deletion_failing_since, view.policy.deletion_failure_limit))
 }
 
-/// The host goes although its node could not be removed.
-fn abandoned(view: &HostView<'_>) -> HostEvent {
-    let cause = match (&view.memory.blocked, view.status.error_message.as_str()) {
+/// The host goes although its image could not be removed.
+fn not_erased(cause: &str) -> HostEvent {
+    let text =
+        format!("The image was not removed, so the disks may keep data of the user: {cause}");
+    HostEvent::new("DisksNotErased", text)
+}
+
+/// Why a stage is skipped.
+fn cause(view: &HostView<'_>) -> String {
+    match (&view.memory.blocked, view.status.error_message.as_str()) {
         (Some(reason), _) => reason.clone(),
         (None, "") => match &view.memory.wait {
             Some(wait) => match &wait.failure {
@@ -186,7 +202,12 @@ fn abandoned(view: &HostView<'_>) -> HostEvent {
             None => "the time limit was reached".to_owned(),
         },
         (None, error) => error.to_owned(),
-    };
+    }
+}
+
+/// The host goes although its node could not be removed.
+fn abandoned(view: &HostView<'_>) -> HostEvent {
+    let cause = cause(view);
     let metadata = &view.host.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     // Nodes of hosts have this name at the service.

@@ -24,11 +24,6 @@ pub(super) fn count(view: &HostView<'_>) -> i64 {
     count_of(&view.status, &subject(spec.image.as_ref(), spec.custom_deploy.as_ref())).unwrap_or(0)
 }
 
-/// How often the image that is (being) deployed failed in a row.
-pub(super) fn count_of_deployed(status: &BareMetalHostStatus) -> i64 {
-    count_of(status, &deployed_subject(status)).unwrap_or(0)
-}
-
 /// The text of the last failure of the requested deployment.
 pub(super) fn last_failure(view: &HostView<'_>) -> Option<String> {
     let spec = &view.host.spec;

@@ -109,8 +109,9 @@ fn retry_annotation(view: &HostView<'_>, now: Timestamp) -> Option<HostAction> {
     }
     let mut change = StatusChange::new(view, now);
     deployment_failures::clear(&mut change.status, view.generation(), now);
+    // It may have the number of failed deployments.
+    change.status.error_count = 0;
     if !change.status.error_message.is_empty() {
-        change.status.error_count = 0;
         back_off::request_now(&mut change.status, view.generation(), now);
     }
     change.remove_annotation(RETRY_NOW);

@@ -110,6 +110,44 @@ async fn failed_deployments_do_not_skip_the_erasure_of_a_deleted_host() {
     assert_eq!(after - before, 4, "{calls:?}");
 }
 
+#[tokio::test]
+async fn failed_deployments_do_not_prolong_the_erasure_of_a_deleted_host() {
+    let (mut lab, fixture) = available().await;
+    fixture.inject(HOST, "provision", vec![VerbStop::failed(Kind::Provisioning, "no space"); 4]);
+    lab.edit(image("http://images/bad"));
+    lab.run_until(|lab| lab.status().error_count == 4).await;
+    lab.run_until_state("provisioning").await;
+    let before = fixture.calls(HOST).iter().filter(|call| **call == "deprovision").count();
+    lab.delete();
+    fixture.inject(HOST, "deprovision", vec![VerbStop::failed(Kind::Provisioning, "no luck"); 20]);
+    lab.run_until_gone().await;
+    let calls = fixture.calls(HOST);
+    let after = calls.iter().filter(|call| **call == "deprovision").count();
+    assert_eq!(after - before, 4, "{calls:?}");
+    let expected = "The image was not removed, so the disks may keep data of the user: no luck";
+    assert!(lab.event_texts.iter().any(|text| text == expected), "{:?}", lab.event_texts);
+}
+
+#[tokio::test]
+async fn a_requested_attempt_does_not_skip_the_erasure_of_a_deleted_host() {
+    let (mut lab, fixture) = available().await;
+    fixture.inject(HOST, "provision", vec![VerbStop::failed(Kind::Provisioning, "no space"); 4]);
+    lab.edit(image("http://images/bad"));
+    lab.run_until(|lab| lab.status().error_count == 4).await;
+    lab.run_until(|lab| lab.status().error_message.is_empty()).await;
+    assert_eq!(lab.state(), "deprovisioning");
+    lab.annotate(RETRY_NOW, "");
+    lab.pass().await;
+    assert_eq!(lab.state(), "deprovisioning");
+    lab.events.clear();
+    lab.delete();
+    let running = VerbStop::running(ProvisionerWaitReason::Undeploying, None);
+    let failed = VerbStop::failed(Kind::Provisioning, "no luck");
+    fixture.inject(HOST, "deprovision", [running, failed.clone(), failed]);
+    lab.run_until_gone().await;
+    assert!(lab.events.contains(&"DeprovisioningComplete"), "{:?}", lab.events);
+}
+
 /// The service repeats an operation that failed.
 pub(super) fn repeated(reason: ProvisionerWaitReason) -> VerbStop {
     let failure = "the BMC does not respond (next attempt at 2027-01-15T08:05:10.123456+00:00)";
