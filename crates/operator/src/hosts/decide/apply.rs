@@ -220,7 +220,12 @@ fn started(change: &mut StatusChange<'_>, verb: &HostVerb) {
             change.event("InspectionStarted", "Hardware inspection started");
             change.remove_annotation(INSPECT);
             change.remove_annotation(REBOOT);
-            change.remove_annotation(RETRY_NOW);
+            if change.view.annotations().contains_key(RETRY_NOW) {
+                let generation = change.view.generation();
+                deployment_failures::clear(&mut change.status, generation, change.now);
+                change.status.error_count = 0;
+                change.remove_annotation(RETRY_NOW);
+            }
         }
         HostVerb::Prepare => {
             save_settings(change);

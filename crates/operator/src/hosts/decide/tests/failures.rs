@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube_resources::hosts::annotations::RETRY_NOW;
+use kube_resources::hosts::annotations::{INSPECT, RETRY_NOW};
 use serde_json::json;
 
 use super::lab::HostLab;
@@ -146,6 +146,24 @@ async fn a_requested_attempt_does_not_skip_the_erasure_of_a_deleted_host() {
     fixture.inject(HOST, "deprovision", [running, failed.clone(), failed]);
     lab.run_until_gone().await;
     assert!(lab.events.contains(&"DeprovisioningComplete"), "{:?}", lab.events);
+}
+
+#[tokio::test]
+async fn a_requested_inspection_permits_new_deployments() {
+    let (mut lab, fixture) = available().await;
+    fixture.inject(HOST, "provision", vec![VerbStop::failed(Kind::Provisioning, "no space"); 5]);
+    lab.edit(image("http://images/bad"));
+    lab.run_until(|lab| lab.status().error_message.contains("5 times")).await;
+    lab.annotate(INSPECT, "");
+    let reason = ProvisionerWaitReason::Inspecting;
+    fixture.inject(HOST, "inspect", [VerbStop::running(reason, None), VerbStop::started(reason)]);
+    lab.run_until_state("inspecting").await;
+    assert_eq!(lab.condition(DEPLOYMENT_FAILED).0, "True");
+    lab.annotate(RETRY_NOW, "");
+    lab.pass().await;
+    assert!(!lab.has_annotation(RETRY_NOW));
+    assert_eq!(lab.condition(DEPLOYMENT_FAILED).0, "False");
+    lab.run_until_state("provisioned").await;
 }
 
 /// The service repeats an operation that failed.
