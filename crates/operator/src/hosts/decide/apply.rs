@@ -158,7 +158,10 @@ fn continued_since(change: &mut StatusChange<'_>) -> Option<Timestamp> {
     }
     let state = change.status.provisioning.state.clone();
     let times = change.status.operation_history.for_state(&state)?;
-    times.start.as_ref().filter(|_| times.end.is_none()).map(|Time(start)| *start)
+    let entered = times.start.as_ref().filter(|_| times.end.is_none()).map(|Time(start)| *start)?;
+    // The time between attempts ends when the last one starts.
+    let attempt = back_off::changed_at(&change.status.conditions);
+    Some(attempt.map_or(entered, |attempt| attempt.max(entered)))
 }
 
 fn blocked(change: &mut StatusChange<'_>, reason: String, wait: Duration) -> NextPass {

@@ -89,6 +89,12 @@ pub(super) fn scheduled(conditions: &[Condition]) -> Option<&Condition> {
     found.find(|condition| condition.status == "True")
 }
 
+/// When an attempt was scheduled last, or when the scheduled one started.
+pub(super) fn changed_at(conditions: &[Condition]) -> Option<Timestamp> {
+    let mut found = conditions.iter().filter(|condition| condition.type_ == RETRY_SCHEDULED);
+    found.next().map(|condition| condition.last_transition_time.0)
+}
+
 /// When the next attempt starts; `None` if it is due, for example because the message was changed.
 fn next_attempt(condition: &Condition) -> Option<Timestamp> {
     let rest = condition.message.strip_prefix(MESSAGE_START)?;

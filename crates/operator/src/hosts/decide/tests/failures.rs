@@ -239,6 +239,22 @@ async fn the_elapsed_time_of_an_operation_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn the_elapsed_time_after_a_restart_has_no_time_between_attempts() {
+    let (mut lab, fixture) = lab(json!({}));
+    let reason = ProvisionerWaitReason::Inspecting;
+    let mut outcomes = vec![VerbStop::failed(Kind::Inspection, "no luck"); 5];
+    outcomes.push(VerbStop::started(reason));
+    outcomes.extend(vec![VerbStop::running(reason, None); 400]);
+    fixture.inject(HOST, "inspect", outcomes);
+    lab.run_until(|lab| lab.status().error_count == 5).await;
+    lab.run_until(|lab| lab.condition("Progressing").2.ends_with(", for 5 min")).await;
+    let before = lab.condition("Progressing");
+    lab.restart();
+    lab.pass().await;
+    assert_eq!(lab.condition("Progressing"), before);
+}
+
+#[tokio::test]
 async fn the_missing_key_of_a_secret_is_named() {
     for (missing, expected) in [
         (&["username"][..], "has no key username,"),
