@@ -74,6 +74,15 @@ async fn retry_now_starts_a_waiting_inspection_again() {
     lab.now += Duration::from_secs(10);
     lab.pass().await;
     assert_eq!(requested(&recording), ["abort"], "once");
+    {
+        let mut node = recording.node.lock().unwrap();
+        let node = node.as_mut().unwrap();
+        node["provision_state"] = json!("inspect failed");
+        node["last_error"] = json!("Inspection was aborted by request.");
+    }
+    lab.now += Duration::from_secs(10);
+    lab.pass().await;
+    assert_eq!(requested(&recording), ["abort", "inspect"]);
 }
 
 #[tokio::test]
