@@ -87,8 +87,10 @@ mod tests {
 
     #[tokio::test]
     async fn errors_suggest_no_options_of_the_command_line() {
-        // Nothing listens there.
-        let url = "http://127.0.0.1:1".to_owned();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // Every connection is closed without a response.
+        let server = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
         let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
         let unreachable = IronicTransport::request(&api, Method::GET, "/v1", None).await;
         let untrusted =
@@ -99,5 +101,6 @@ mod tests {
             assert!(message.contains(&url), "{message}");
             assert!(!message.contains("--") && !message.contains("OS_"), "{message}");
         }
+        server.abort();
     }
 }
