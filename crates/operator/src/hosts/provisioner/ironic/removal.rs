@@ -68,23 +68,11 @@ impl IronicCalls<'_> {
             | NodeState::Deleting
             | NodeState::Adopting
             | NodeState::Servicing
-            | NodeState::ServiceWait
-                if !is_forced =>
-            {
-                node.running(DELETING)
-            }
-            NodeState::Verifying
-            | NodeState::Inspecting
-            | NodeState::InspectWait
-            | NodeState::Cleaning
-            | NodeState::CleanWait
-            | NodeState::Deploying
-            | NodeState::DeployWait
-            | NodeState::Deleting
-            | NodeState::Adopting
-            | NodeState::Servicing
-            | NodeState::ServiceWait
-            | NodeState::Active
+            | NodeState::ServiceWait => match is_forced {
+                true => removing(self.delete_in_maintenance(&node).await),
+                false => node.running(DELETING),
+            },
+            NodeState::Active
             | NodeState::DeployFailed
             | NodeState::CleanFailed
             | NodeState::Error
