@@ -2,8 +2,9 @@
 //! Finds hosts for claims, and the claims that a changed host concerns, without a search through all hosts.
 //!
 //! Available hosts without a reservation are indexed by namespace and label. A host that becomes available is
-//! planned for the oldest waiting claim that can get it, and only that claim is reconciled. A claim compares only hosts that have the rarest of its labels, and a
-//! host that it could get with the older claims, which come first.
+//! planned for the oldest waiting claim that can get it, and only that claim is reconciled. If a claim returns a
+//! host that was reserved for it, all other claims that can get the host are reconciled. A claim compares only hosts
+//! that have the rarest of its labels, and a host that it could get with the older claims, which come first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
