@@ -49,20 +49,31 @@ impl LogLimit {
         subject: &str,
         error: &(dyn std::error::Error + 'static),
     ) -> Option<u64> {
-        match is_outage(error) {
-            true => self.admit(subject, Instant::now()),
-            false => Some(0),
+        self.admit_unless(!is_outage(error), subject)
+    }
+
+    /// Like [`LogLimit::admit_failure`] for a failure whose error is not at hand.
+    pub(crate) fn admit_unless(&self, is_of_one_object: bool, subject: &str) -> Option<u64> {
+        match is_of_one_object {
+            true => Some(0),
+            false => self.admit(subject, Instant::now()),
         }
     }
 }
 
-/// Whether the API server cannot be reached or cannot work, so that requests for other objects fail too.
-fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether the API server cannot be reached, cannot work or does not admit this client, so that requests for other
+/// objects fail too.
+pub(crate) fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(current) = next {
         if let Some(error) = current.downcast_ref::<kube::Error>() {
-            let is_of_one_object = |code: u16| code < 500 && code != 429;
-            return !matches!(error, kube::Error::Api(status) if is_of_one_object(status.code));
+            let is_client_refused = |code: u16| matches!(code, 401 | 403 | 408 | 429);
+            let is_of_one_object = |code: u16| code < 500 && !is_client_refused(code);
+            // An object that cannot be read does not match its type.
+            let is_unreadable =
+                matches!(error, kube::Error::SerdeError(_) | kube::Error::FromUtf8(_));
+            return !is_unreadable
+                && !matches!(error, kube::Error::Api(status) if is_of_one_object(status.code));
         }
         next = current.source();
     }
@@ -89,12 +100,16 @@ mod tests {
 
     #[test]
     fn failures_of_one_object_are_no_outage() {
-        for (code, expected) in [(409, false), (422, false), (403, false), (429, true), (503, true)]
-        {
+        let of_one_object = [404, 409, 410, 422].map(|code| (code, false));
+        let outages = [401, 403, 408, 429, 500, 503, 504].map(|code| (code, true));
+        for (code, expected) in of_one_object.into_iter().chain(outages) {
             let status = Status::failure("no", "Reason").with_code(code);
             let error = kube::Error::Api(status.boxed());
             assert_eq!(is_outage(&error), expected, "{code}");
         }
+        let no_object = serde_json::from_str::<bool>("{}").unwrap_err();
+        assert!(!is_outage(&kube::Error::SerdeError(no_object)));
+        assert!(is_outage(&kube::Error::ReadEvents(std::io::Error::other("closed"))));
         assert!(!is_outage(&std::io::Error::other("not a request")));
     }
 }

@@ -22,7 +22,7 @@ use tracing::warn;
 
 use crate::context::{ControllerContext, WatchScope, WatchedKind};
 use crate::events::ObjectEventRecorder;
-use crate::log_limit::API_FAILURES;
+use crate::log_limit::{API_FAILURES, is_outage};
 use crate::object_key::ObjectKey;
 use crate::owned_objects::{OwnedObjectError, api_error_chain, api_error_text};
 use crate::reconcile_loop::{LoopSettings, RESYNC, Reconciler, reconcile_queue};
@@ -44,22 +44,25 @@ pub(crate) struct Obstacle {
     pub(crate) needs_user: bool,
     /// Reason of the event, if there is one.
     pub(crate) event: Option<&'static str>,
+    /// Whether the Kubernetes API cannot be used, so that other objects have the same obstacle.
+    pub(crate) is_outage: bool,
 }
 
 impl Obstacle {
     /// A user has to change something.
     pub(crate) fn for_user(text: impl Into<String>) -> Self {
-        Self { text: text.into(), needs_user: true, event: None }
+        Self { text: text.into(), needs_user: true, event: None, is_outage: false }
     }
 
     /// It passes, or the next attempt succeeds.
     pub(crate) fn transient(text: impl Into<String>) -> Self {
-        Self { text: text.into(), needs_user: false, event: None }
+        Self { text: text.into(), needs_user: false, event: None, is_outage: false }
     }
 
     /// The request failed.
     pub(crate) fn request(what: &str, error: &kube::Error) -> Self {
-        Self::transient(format!("{what}: {}", api_error_text(error)))
+        let text = format!("{what}: {}", api_error_text(error));
+        Self { is_outage: is_outage(error), ..Self::transient(text) }
     }
 
     /// The same with the field that names the object.
@@ -80,7 +83,7 @@ impl From<OwnedObjectError> for Obstacle {
                 Self::for_user(error.to_string())
             }
             OwnedObjectError::Request { .. } | OwnedObjectError::Incomplete => {
-                Self::transient(error.to_string())
+                Self { is_outage: is_outage(&error), ..Self::transient(error.to_string()) }
             }
         }
     }
@@ -235,25 +238,33 @@ impl<R: ObjectReconciler> Reconciler for UntypedObjects<R> {
 
     async fn report(&self, _: &DynamicObject, failure: Box<ObjectFailure>, retry_in: Duration) {
         let ObjectFailure { object, obstacle } = *failure;
-        warn!(
-            controller = R::CONTROLLER,
-            namespace = object.metadata.namespace.as_deref(),
-            name = object.metadata.name.as_deref(),
-            error = obstacle.text,
-            ?retry_in,
-            "reconciliation failed"
-        );
+        let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
+        if let Some(omitted) = API_FAILURES.admit_unless(!obstacle.is_outage, R::CONTROLLER) {
+            warn!(
+                controller = R::CONTROLLER,
+                namespace = namespace.as_deref(),
+                name = name.as_deref(),
+                error = obstacle.text,
+                ?retry_in,
+                omitted,
+                "reconciliation failed"
+            );
+        }
         if let Some(reason) = obstacle.event {
             let subject = object.object_ref(&self.reconciler.resource());
             self.reconciler.events().warning_about(&subject, reason, &obstacle.text).await;
         }
         let next_attempt = Timestamp::now() + retry_in;
-        if let Err(problem) = self.reconciler.write_obstacle(&object, &obstacle, next_attempt).await
+        let written = self.reconciler.write_obstacle(&object, &obstacle, next_attempt).await;
+        let subject = format!("status of {}", R::CONTROLLER);
+        if let Err(problem) = written
+            && let Some(omitted) = API_FAILURES.admit_unless(!problem.is_outage, &subject)
         {
             warn!(
-                namespace = object.metadata.namespace.as_deref(),
-                name = object.metadata.name.as_deref(),
+                namespace = namespace.as_deref(),
+                name = name.as_deref(),
                 error = problem.text,
+                omitted,
                 "status cannot be written"
             );
         }
