@@ -43,15 +43,30 @@ fn sqlite_is_migrated_once() {
 #[test]
 fn newer_databases_are_rejected() {
     let home = TestHome::new();
+    let planned = printed(&output_of(migrate(&home, None).arg("--dry-run")));
+    assert!(planned.starts_with("the database has schema 0; outstanding migrations:"), "{planned}");
+    assert!(!home.path("data/ferrite.sqlite").exists(), "a plan changes nothing");
     printed(&output_of(&mut migrate(&home, None)));
     let database = rusqlite::Connection::open(home.path("data/ferrite.sqlite")).unwrap();
-    let newer = "INSERT INTO schema_migrations (number, name, applied_at) VALUES (999, 'later', 0)";
-    database.execute_batch(newer).unwrap();
-    let rejected = output_of(&mut migrate(&home, None));
-    let error = String::from_utf8_lossy(&rejected.stderr);
-    assert_eq!(rejected.status.code(), Some(NEWER_SCHEMA), "{error}");
-    assert!(error.contains("the database has schema 999"), "{error}");
-    assert_eq!(error.lines().filter(|line| line.starts_with("ferrite: ")).count(), 1, "{error}");
+    let migrate_to = |schema: i64| {
+        let newer = format!(
+            "INSERT INTO schema_migrations (number, name, applied_at) VALUES ({schema}, 'later', 0)"
+        );
+        database.execute_batch(&newer).unwrap();
+    };
+    // The next release only adds to the schema.
+    migrate_to(1001);
+    let line = printed(&output_of(&mut migrate(&home, None)));
+    assert_eq!(line.trim_end(), "the database has schema 1001; no migration is outstanding");
+    migrate_to(9999);
+    for option in [None, Some("--dry-run")] {
+        let rejected = output_of(migrate(&home, None).args(option));
+        let error = String::from_utf8_lossy(&rejected.stderr);
+        assert_eq!(rejected.status.code(), Some(NEWER_SCHEMA), "{error}");
+        assert!(error.contains("the database has schema 9999"), "{error}");
+        let errors = error.lines().filter(|line| line.starts_with("ferrite: "));
+        assert_eq!(errors.count(), 1, "{error}");
+    }
 }
 
 #[test]
