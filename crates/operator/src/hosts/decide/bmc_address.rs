@@ -137,7 +137,7 @@ fn is_usable_serial(text: &str) -> bool {
 
 /// The error of a host whose new address leads to another machine, or perhaps does.
 #[must_use]
-pub fn address_rejection(comparison: &IdentityComparison) -> Option<String> {
+pub fn address_rejection(comparison: &IdentityComparison, consequence: &str) -> Option<String> {
     let problem = match comparison {
         IdentityComparison::Same(_) => return None,
         IdentityComparison::Different { expected, found } => {
@@ -150,7 +150,7 @@ pub fn address_rejection(comparison: &IdentityComparison) -> Option<String> {
         }
     };
     Some(format!(
-        "spec.bmc.address {problem}; the host keeps its old address. Correct the address, or set the \
+        "spec.bmc.address {problem}; {consequence}. Correct the address, or set the \
          annotation {ACCEPT_REPLACED_MACHINE} to accept the machine"
     ))
 }
@@ -265,6 +265,8 @@ mod tests {
     /// The same with all bytes in the other order.
     const REVERSED: &str = "32314a4f-c0b4-5280-1035-51004445 4c4c";
 
+    const KEPT: &str = "the host keeps its old address";
+
     fn identity(uuid: &str, serial: &str, macs: &[&str]) -> HostIdentity {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         HostIdentity {
@@ -319,13 +321,15 @@ mod tests {
     #[test]
     fn a_rejection_names_both_machines_and_the_way_out() {
         let compared = compare_identities(&identity(UUID, "A1", &[]), &identity("", "B2", &[]));
-        let text = address_rejection(&compared).unwrap();
+        let text = address_rejection(&compared, KEPT).unwrap();
         for part in ["expected serial number A1, found serial number B2", ACCEPT_REPLACED_MACHINE] {
             assert!(text.contains(part), "{text}");
         }
         assert!(
-            address_rejection(&IdentityComparison::Unknown).unwrap().contains("cannot be verified")
+            address_rejection(&IdentityComparison::Unknown, KEPT)
+                .unwrap()
+                .contains("cannot be verified")
         );
-        assert_eq!(address_rejection(&IdentityComparison::Same(String::new())), None);
+        assert_eq!(address_rejection(&IdentityComparison::Same(String::new()), KEPT), None);
     }
 }

@@ -14,6 +14,10 @@ use crate::hosts::decide::{
     HostIdentity, IdentityComparison, address_rejection, compare_identities,
 };
 
+/// What the rejection of an address means for a registered host, and for one whose node the service lost.
+const OLD_ADDRESS_KEPT: &str = "the host keeps its old address";
+const NODE_NOT_CREATED: &str = "its node is not created again";
+
 impl IronicCalls<'_> {
     /// Compares the machine of the node with the one behind the new address. Only Ferrite can read which
     /// machine that is; another Ironic gets the address unverified, as from Metal3.
@@ -28,27 +32,69 @@ impl IronicCalls<'_> {
             self.check_boot_nic(node, host, bmc, request).await?;
             return Ok(BmcAddressCheck::Accepted);
         }
-        let found = match self.identify(bmc).await {
+        let found = match self.identify_or_fail(bmc, OLD_ADDRESS_KEPT).await? {
             Ok(found) => found,
-            Err(error) if matches!(error.status, Some(403..=405)) => {
-                let reason = format!("the service cannot identify machines: {}", error.message);
-                return Ok(BmcAddressCheck::NotVerified { reason });
-            }
-            Err(error) if matches!(error.status, Some(400 | 502 | 504)) => {
-                return Err(self.failed(format!(
-                    "the machine at the new spec.bmc.address cannot be identified, and the host keeps \
-                     its old address: {}",
-                    error.message
-                )));
-            }
-            Err(error) => return Err(self.stop(error)),
+            Err(reason) => return Ok(BmcAddressCheck::NotVerified { reason }),
         };
         match compare_identities(&known_identity(node, host, request), &found) {
             IdentityComparison::Same(identity) => Ok(BmcAddressCheck::SameMachine { identity }),
             other @ (IdentityComparison::Different { .. } | IdentityComparison::Unknown) => {
-                let message = address_rejection(&other).unwrap_or_default();
+                let message = address_rejection(&other, OLD_ADDRESS_KEPT).unwrap_or_default();
                 Err(VerbStop::failed(ProvisionerFailureKind::Identity, message))
             }
+        }
+    }
+
+    /// Compares the machine behind the address with the one that was inspected, before its node is created
+    /// again. The service lost the node, and the address may have been changed or rejected meanwhile. Only
+    /// MAC addresses are compared: BMCs and operating systems report different serial numbers.
+    pub(super) async fn check_inspected_machine(
+        &self,
+        bmc: &BmcAccess,
+        request: &RegistrationRequest,
+    ) -> VerbOutcome<Option<BmcAddressCheck>> {
+        let inspected = &request.nic_mac_addresses;
+        if inspected.is_empty() || request.has_other_nics || request.is_accepted_machine_unread {
+            return Ok(None);
+        }
+        if request.accepts_replaced_machine {
+            return Ok(Some(BmcAddressCheck::Accepted));
+        }
+        let Ok(found) = self.identify_or_fail(bmc, NODE_NOT_CREATED).await? else {
+            return Ok(None);
+        };
+        let identity = |mac_addresses: &[String]| HostIdentity {
+            mac_addresses: mac_addresses.to_vec(),
+            ..HostIdentity::default()
+        };
+        match compare_identities(&identity(inspected), &identity(&found.mac_addresses)) {
+            IdentityComparison::Same(_) | IdentityComparison::Unknown => Ok(None),
+            other @ IdentityComparison::Different { .. } => {
+                let message = address_rejection(&other, NODE_NOT_CREATED).unwrap_or_default();
+                Err(VerbStop::failed(ProvisionerFailureKind::Identity, message))
+            }
+        }
+    }
+
+    /// What identifies the machine behind an address, or why the service cannot identify machines. Fails if the
+    /// BMC does not respond or rejects the credentials.
+    async fn identify_or_fail(
+        &self,
+        bmc: &BmcAccess,
+        consequence: &str,
+    ) -> VerbOutcome<Result<HostIdentity, String>> {
+        match self.identify(bmc).await {
+            Ok(found) => Ok(Ok(found)),
+            Err(error) if matches!(error.status, Some(403..=405)) => {
+                Ok(Err(format!("the service cannot identify machines: {}", error.message)))
+            }
+            Err(error) if matches!(error.status, Some(400 | 502 | 504)) => {
+                Err(self.failed(format!(
+                    "the machine at spec.bmc.address cannot be identified, and {consequence}: {}",
+                    error.message
+                )))
+            }
+            Err(error) => Err(self.stop(error)),
         }
     }
 

@@ -59,7 +59,8 @@ impl IronicCalls<'_> {
             Some(node) if node.is_verified() && is_address_changed(node, bmc) => {
                 Some(self.check_machine(node, host, bmc, request).await?)
             }
-            Some(_) | None => None,
+            Some(_) => None,
+            None => self.check_inspected_machine(bmc, request).await?,
         };
         if let Some(node) = existing.as_ref().filter(|_| request.is_accepted_machine_unread)
             && address_check.is_none()

@@ -3,6 +3,7 @@
 //! service and with Ironic.
 
 mod boot_nics;
+mod machine_checks;
 mod machines;
 mod payloads;
 mod real_service;
