@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{TestNamespace, wait_for};
 use crate::hosts_lab::{
-    HostNamespace, SECRET, error_of, image, is_on, operational, state_of, until_true,
+    HostNamespace, SECRET, bmc_address, error_of, image, is_on, operational, state_of, until_true,
 };
 
 async fn start(purpose: &str) -> Option<(HostNamespace, Arc<FixtureProvisioner>)> {
@@ -238,12 +238,27 @@ async fn external_and_unmanaged_hosts_are_not_deployed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_host_with_the_address_of_another_is_not_registered() {
+    let Some((hosts, fixture)) = start("host-duplicate").await else { return };
+    hosts.create("first", json!({})).await;
+    hosts.until_state("first", "available").await;
+    let bmc = json!({"bmc": {"address": bmc_address("first"), "credentialsName": SECRET}});
+    hosts.create("second", bmc).await;
+    hosts.until("second", "rejected", |host| error_of(host).contains("of the host first")).await;
+    assert_eq!(fixture.calls((&hosts.namespace.name, "second")), [""; 0]);
+    hosts.delete("first").await;
+    hosts.until_gone("first").await;
+    hosts.until_state("second", "available").await;
+    hosts.delete("second").await;
+    hosts.until_gone("second").await;
+    hosts.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_reported_and_corrected() {
     let Some((hosts, _)) = start("host-secrets").await else { return };
-    let bmc = |secret: &str| {
-        json!({"bmc": {"address": "redfish-virtualmedia://192.0.2.1/redfish/v1/Systems/1",
-            "credentialsName": secret}})
-    };
+    let bmc =
+        |secret: &str| json!({"bmc": {"address": bmc_address(secret), "credentialsName": secret}});
     hosts.create("late", bmc("late")).await;
     hosts.until("late", "missing", |host| error_of(host).contains("does not exist")).await;
     hosts.create_secret("late", "admin", "password").await;

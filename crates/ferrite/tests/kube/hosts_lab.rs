@@ -136,8 +136,7 @@ impl HostNamespace {
     /// Creates a host with a virtual media BMC; `spec` is merged over the defaults.
     pub(crate) async fn create(&self, name: &str, spec: Value) -> BareMetalHost {
         let mut full = json!({"online": true, "bootMACAddress": "52:54:00:00:00:01", "bmc": {
-            "address": "redfish-virtualmedia://192.0.2.1/redfish/v1/Systems/1",
-            "credentialsName": SECRET}});
+            "address": bmc_address(name), "credentialsName": SECRET}});
         for (key, value) in spec.as_object().unwrap() {
             full[key] = value.clone();
         }
@@ -241,4 +240,9 @@ pub(crate) fn is_on(host: &BareMetalHost) -> bool {
 /// A spec that requests an image.
 pub(crate) fn image(url: &str) -> Value {
     json!({"image": {"url": url, "checksum": "abc", "checksumType": "sha256"}})
+}
+
+/// The BMC address of a host that is not a machine: one system for each host.
+pub(crate) fn bmc_address(name: &str) -> String {
+    format!("redfish-virtualmedia://192.0.2.1/redfish/v1/Systems/{name}")
 }

@@ -260,6 +260,26 @@ impl BmcAddress {
         info
     }
 
+    /// What selects the machine. Addresses with the same value lead to the same machine, whatever the way in
+    /// which it boots; those of different protocols cannot be compared.
+    #[must_use]
+    pub fn machine(&self) -> String {
+        let host = self.host.to_ascii_lowercase();
+        match self.bmc_type.protocol {
+            BmcAddressProtocol::Ipmi => {
+                format!("ipmi {host} {}", self.port.unwrap_or(DEFAULT_IPMI_PORT))
+            }
+            BmcAddressProtocol::Redfish | BmcAddressProtocol::RedfishWithSystem => {
+                let default_port = match self.transport {
+                    RedfishTransport::Http => 80,
+                    RedfishTransport::Https => 443,
+                };
+                let system = self.redfish_system().unwrap_or_default().trim_matches('/');
+                format!("redfish {host} {} {system}", self.port.unwrap_or(default_port))
+            }
+        }
+    }
+
     /// Root URL of the Redfish service.
     fn redfish_url(&self) -> String {
         let scheme = match self.transport {

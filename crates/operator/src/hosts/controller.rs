@@ -5,6 +5,7 @@
 //! hosts together, so that idle hosts cause no requests.
 
 mod bare_metal_host;
+mod bmc_addresses;
 mod claim_copies;
 mod claim_metrics;
 mod claim_watches;
@@ -54,6 +55,7 @@ use kube_resources::hosts::names::EVENT_CONTROLLER;
 use kube_resources::hosts::preprovisioning_image::PreprovisioningImage;
 
 use self::bare_metal_host::host_changes;
+use self::bmc_addresses::BmcAddressIndex;
 use self::claim_copies::ClaimCopies;
 use self::claim_watches::ClaimWatches;
 use self::data_image::DataImageReconciler;
@@ -140,6 +142,9 @@ pub async fn run(
     drivers.push(versions.follow(&context, wakers.hosts.waker()));
     let slots = HostSlots::default();
     let mut observers = host_observers(&wakers);
+    let addresses = BmcAddressIndex::default();
+    // First, so that a host that is woken finds the others.
+    observers.insert(0, addresses.observer(wakers.hosts.waker()));
     observers.push(host_changes(&slots, wakers.hosts.waker()));
     let claims = settings.host_claims.then(|| {
         ClaimWatches::new(&context, &wakers.claims, wakers.releases.waker(), &mut drivers)
@@ -166,6 +171,7 @@ pub async fn run(
             ..settings.limits
         },
         slots,
+        addresses,
         caches: caches.clone(),
         hosts: hosts.clone(),
         secrets: HostSecrets::new(client.clone(), versions),

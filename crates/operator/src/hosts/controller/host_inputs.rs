@@ -28,6 +28,7 @@ use tracing::warn;
 use super::super::decide::{BmcAccessState, HostVerb, HostView};
 use super::super::execute::{SecretContent, bmc_access, managed_host, registration_digest};
 use super::super::provisioner::{ProvisionerFailureKind, VerbStop};
+use super::bmc_addresses::is_registered;
 use super::host_pass::{HostPass, HostPassError};
 use super::host_slots::CheckedBmc;
 use super::host_writer::FIELD_MANAGER;
@@ -53,6 +54,7 @@ impl HostPass<'_> {
         self.read_current_settings().await?;
         self.read_hardware().await?;
         self.check_bmc().await?;
+        self.check_other_hosts();
         self.check_ramdisk_network().await
     }
 
@@ -123,6 +125,21 @@ impl HostPass<'_> {
             return Ok(());
         }
         self.read_bmc_secret().await
+    }
+
+    /// Rejects the address of a host that is not registered yet, if it leads to the machine of another one.
+    fn check_other_hosts(&mut self) {
+        if is_registered(&self.host) {
+            return;
+        }
+        let Some(owner) = self.shared.addresses.owner(&self.key()) else { return };
+        let (namespace, name) = (owner.namespace(), owner.name());
+        let message = format!(
+            "spec.bmc.address leads to the machine of the host {name} in the namespace {namespace}; correct the \
+             address, or delete or detach that host"
+        );
+        self.companions.bmc_access = BmcAccessState::Unusable { message, is_missing: false };
+        self.contents.bmc = None;
     }
 
     /// Reads the Secret with the credentials.

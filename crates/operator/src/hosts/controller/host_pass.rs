@@ -23,6 +23,7 @@ use super::super::decide::{
 };
 use super::super::execute::{HostContents, execute};
 use super::super::provisioner::HostProvisioner;
+use super::bmc_addresses::BmcAddressIndex;
 use super::host_log;
 use super::host_metrics::HostMetrics;
 use super::host_slots::{HostSlot, HostSlots, is_newer};
@@ -52,6 +53,7 @@ pub(super) struct HostPasses {
     pub(super) provisioner: Arc<dyn HostProvisioner>,
     pub(super) limits: HostLimits,
     pub(super) slots: HostSlots,
+    pub(super) addresses: BmcAddressIndex,
     pub(super) caches: CompanionCaches,
     pub(super) hosts: ObjectCache<BareMetalHost>,
     pub(super) secrets: HostSecrets,
